@@ -1,0 +1,89 @@
+"""What goes into the engine and what comes out: plain values, no tensors."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """One row of the input as read: its prompt or messages, or why it has none.
+
+    error: (error_kind, error_message) where the reader already knows that the row cannot be generated.
+    params: the row's overrides as read; a mapping, JSON text or None.
+    """
+
+    row_index: int
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    params: Any = None
+    error: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One row ready to be generated. temperature 0 is greedy; top_k 0 and top_p 1 are off."""
+
+    row_index: int
+    prompt_token_ids: tuple[int, ...]
+    max_new_tokens: int
+    seed: int
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+@dataclass(slots=True)
+class RowStatistics:
+    """Acceptance statistics of one row, named as vLLM's per-request metrics.
+
+    num_target_steps: target forwards after prefill that the row took part in.
+    num_spec_steps: those of them in which it had drafted tokens.
+    num_draft_tokens, num_accepted_draft_tokens: proposed (padding not counted); kept after stop and length cuts.
+    num_cut_target_tokens: target-drawn tokens (the prefill's too) that a stop or the length limit cut.
+    acceptance_histogram: [j] = rounds with drafts that kept j drafted tokens.
+
+    Two identities hold for every ok row:
+    sum(acceptance_histogram) = num_spec_steps;
+    completion_tokens = 1 + num_target_steps + num_accepted_draft_tokens - num_cut_target_tokens.
+    """
+
+    num_target_steps: int = 0
+    num_spec_steps: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_draft_tokens: int = 0
+    num_cut_target_tokens: int = 0
+    acceptance_histogram: list[int] = field(default_factory=list)
+
+    @property
+    def draft_acceptance_rate(self) -> float | None:
+        return self.num_accepted_draft_tokens / self.num_draft_tokens if self.num_draft_tokens else None
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        return 1 + self.num_accepted_draft_tokens / self.num_spec_steps if self.num_spec_steps else None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One row generated. token_ids include the EOS token where finish_reason is `stop`."""
+
+    row_index: int
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    statistics: RowStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutcome:
+    """One row as it will be written: ok with its completion, or error with its kind and message."""
+
+    row_index: int
+    error: tuple[str, str] | None = None
+    text: str | None = None
+    finish_reason: FinishReason | None = None
+    num_prompt_tokens: int | None = None
+    token_ids: tuple[int, ...] = ()
+    seed: int | None = None
+    statistics: RowStatistics | None = None

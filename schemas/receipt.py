@@ -1,0 +1,54 @@
+"""Receipt: the durable record that a shard is committed. Manifest: the receipts of a finished job."""
+
+from typing import Literal
+
+from schemas.values import Value
+
+
+class ShardStatistics(Value):
+    """Sums over a shard's ok rows; seconds are this attempt's own."""
+
+    num_prompt_tokens: int = 0
+    num_completion_tokens: int = 0
+    num_target_steps: int = 0
+    num_spec_steps: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_draft_tokens: int = 0
+    generate_seconds: float = 0.0
+    load_seconds: float = 0.0
+    commit_seconds: float = 0.0
+
+
+class Receipt(Value):
+    """Shard `shard_index` is committed. The part is `part` once in place, `staged` until then."""
+
+    schema_version: Literal[1] = 1
+    job_id: str
+    shard_index: int
+    generation: int = 0
+    attempt: int
+    staged: str
+    part: str
+    first_row: int
+    num_rows: int
+    num_ok: int
+    num_failed: int
+    size_bytes: int
+    sha256: str
+    worker: str
+    committed_at: str
+    statistics: ShardStatistics = ShardStatistics()
+
+
+class Manifest(Value):
+    """A finished job: every shard's receipt, and their sums."""
+
+    schema_version: Literal[1] = 1
+    job_id: str
+    spec_sha256: str
+    num_rows: int
+    num_ok: int
+    num_failed: int
+    finished_at: str
+    statistics: ShardStatistics
+    receipts: tuple[Receipt, ...]
