@@ -1,0 +1,68 @@
+# make demo: from nothing to a finished job. make test: everything CI tests. make help: the rest.
+PYTHON ?= python3
+VENV := .venv
+GAUDI_VENV := .venv-gaudi
+CLIENT_VENV := .venv-client
+BIN := $(VENV)/bin
+MODEL := .models/SmolLM2-135M-Instruct
+DEMO_OUTPUT := demo-completions
+PIP := -m pip --disable-pip-version-check install --quiet
+# Two cores are the smallest machine this runs on: tests of tiny models gain nothing from threads.
+export TOKENIZERS_PARALLELISM := false
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: help demo model test test-client test-gaudi-pins lint types bench clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+$(VENV)/.worker: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP) -c constraints.txt -e ".[worker,local]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.worker
+	$(BIN)/python $(PIP) -c constraints.txt -e ".[worker,local,dev]"
+	@touch $@
+
+$(MODEL)/config.json: | $(VENV)/.worker
+	$(BIN)/python examples/demo_model.py $(MODEL)
+
+model: $(MODEL)/config.json  ## fetch and convert the demo model
+
+demo: $(VENV)/.worker $(MODEL)/config.json  ## install, fetch the demo model, run a job on 64 prompts
+	$(BIN)/jobctl run examples/prompts.parquet --model $(MODEL) --output $(DEMO_OUTPUT) --max-new-tokens 64
+
+test: $(VENV)/.dev $(MODEL)/config.json  ## all tests, with real processes and models
+	$(BIN)/python -m pytest
+
+# The client must install and work without torch; the import rule is tested where torch is not even there.
+test-client:  ## the base install alone: client tests without torch
+	$(PYTHON) -m venv --clear $(CLIENT_VENV)
+	$(CLIENT_VENV)/bin/python $(PIP) -c constraints.txt . pytest pytest-timeout hypothesis psutil pyyaml
+	! $(CLIENT_VENV)/bin/python -c "import torch" 2>/dev/null
+	$(CLIENT_VENV)/bin/python -m pytest tests/schemas tests/jobs -m "not services"
+
+$(GAUDI_VENV)/.dev: pyproject.toml constraints.txt constraints-gaudi.txt
+	$(PYTHON) -m venv $(GAUDI_VENV)
+	grep -vE "^(huggingface[-_]hub|tokenizers|transformers)==" constraints.txt > $(GAUDI_VENV)/constraints.txt
+	$(GAUDI_VENV)/bin/python $(PIP) -c $(GAUDI_VENV)/constraints.txt -c constraints-gaudi.txt -e ".[worker,dev]"
+	@touch $@
+
+test-gaudi-pins: $(GAUDI_VENV)/.dev $(MODEL)/config.json  ## engine and device tests on transformers 4.55.4
+	$(GAUDI_VENV)/bin/python -m pytest -m engine
+
+lint: $(VENV)/.dev  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev  ## mypy
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev $(MODEL)/config.json  ## benchmarks; medians of runs made side by side
+	$(BIN)/python -m tests.bench.client
+	$(BIN)/python -m tests.bench.engine --model $(MODEL)
+	$(BIN)/python -m tests.bench.job --model $(MODEL)
+
+clean:  ## remove environments, models and caches
+	rm -rf $(VENV) $(GAUDI_VENV) $(CLIENT_VENV) .models $(DEMO_OUTPUT)
