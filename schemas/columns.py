@@ -38,7 +38,6 @@ def part_schema(carried: pa.Schema, save_token_ids: bool, prefix: str = "") -> p
     clashes = sorted({f.name for f in added} & set(carried.names))
     if clashes:
         raise InvalidJob(
-            f"the input already has the column {clashes[0]!r} that the output adds; "
-            f"give --output-prefix, or rename it"
+            f"the input already has the column {clashes[0]!r} that the output adds; give --output-prefix, or rename it"
         )
     return pa.schema([*carried, *added])
