@@ -39,6 +39,7 @@ class Plan(Value):
 
     prompt_kind, prompt_column: the column to generate from, after detection.
     id_column, params_column: after detection; None where the input has none.
+    arrow_schema: of the input's columns, the same for all files: Arrow IPC bytes in base64.
     """
 
     schema_version: Literal[1] = 1
@@ -48,6 +49,7 @@ class Plan(Value):
     prompt_column: str
     id_column: str | None = None
     params_column: str | None = None
+    arrow_schema: str = ""
     num_rows: int
     files: tuple[InputFile, ...]
     shards: tuple[ShardPlan, ...]

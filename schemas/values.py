@@ -43,4 +43,5 @@ def first_problem(error: ValidationError) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"unknown option {where!r}"
-    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+    reason = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{where}: {reason}" if where else reason

@@ -1,0 +1,94 @@
+"""Finished rows of a running shard, saved so that the next attempt generates only the others.
+
+A part's name holds the hash of its bytes, so that a torn or damaged one is known and ignored.
+"""
+
+import hashlib
+import io
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.durable import make_dirs, replace, retryable_io
+from jobs.layout import Layout
+from schemas.generation import RowOutcome, RowStatistics
+from schemas.plan import ShardPlan
+
+logger = logging.getLogger(__name__)
+
+NUM_DIGEST_CHARS = 32
+
+
+def append_rows(layout: Layout, shard: ShardPlan, attempt: int, outcomes: Sequence[RowOutcome]) -> None:
+    """Saves finished rows durably. Raises ShardRetryable on I/O errors."""
+    if not outcomes:
+        return
+    data = _to_parquet(outcomes)
+    path = layout.wip_path(shard.shard_index, attempt, _digest(data))
+    with retryable_io(f"shard {shard.shard_index}: cannot save finished rows"):
+        make_dirs(path.parent)
+        replace(path, data)
+
+
+def read_finished(layout: Layout, shard: ShardPlan) -> dict[int, RowOutcome]:
+    """row_index -> outcome of every saved row of the shard, whichever attempt saved it: any copy is as good."""
+    rows = range(shard.first_row, shard.end_row)
+    outcomes = (o for path in _parts(layout, shard) for o in _read_part(path) if o.row_index in rows)
+    return {outcome.row_index: outcome for outcome in outcomes}
+
+
+def clear(layout: Layout, shard: ShardPlan) -> None:
+    """Removes a committed shard's saved rows."""
+    # An earlier attempt that has not heard of the commit may add rows meanwhile; the end of the job removes them.
+    shutil.rmtree(layout.wip_dir(shard.shard_index), ignore_errors=True)
+
+
+def _parts(layout: Layout, shard: ShardPlan) -> list[Path]:
+    return sorted(layout.wip_dir(shard.shard_index).glob("[!.]*.parquet"))
+
+
+def _read_part(path: Path) -> Iterator[RowOutcome]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:  # cleared since it was listed
+        return
+    if path.stem.rpartition("-")[2] != _digest(data):
+        logger.warning("%s is torn or damaged; its rows are generated again", path)
+        return
+    yield from _from_parquet(data)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:NUM_DIGEST_CHARS]
+
+
+def _to_parquet(outcomes: Sequence[RowOutcome]) -> bytes:
+    # JSON holds every str exactly, also the lone surrogates that Arrow refuses.
+    columns = {
+        "row_index": pa.array([outcome.row_index for outcome in outcomes], pa.int64()),
+        "outcome": pa.array([json.dumps(asdict(outcome)) for outcome in outcomes], pa.string()),
+    }
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer)
+    return buffer.getvalue()
+
+
+def _from_parquet(data: bytes) -> Iterator[RowOutcome]:
+    table = pq.read_table(pa.BufferReader(data), columns=["outcome"])
+    for text in table.column("outcome").to_pylist():
+        yield _decode(json.loads(text))
+
+
+def _decode(values: dict[str, Any]) -> RowOutcome:
+    error, statistics = values["error"], values["statistics"]
+    values["token_ids"] = tuple(values["token_ids"])
+    values["error"] = None if error is None else (error[0], error[1])
+    values["statistics"] = None if statistics is None else RowStatistics(**statistics)
+    return RowOutcome(**values)

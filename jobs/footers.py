@@ -1,0 +1,69 @@
+"""A Parquet file's footer: its schema and rows, read without its data, and its fingerprint."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.texts import one_line
+from schemas.errors import InvalidJob
+
+MAGIC = b"PAR1"
+TAIL_BYTES = 64 * 1024  # most footers come with the first read, which matters on object stores
+LENGTH_AND_MAGIC_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """sha256: of the footer's bytes; with size_bytes, the file's fingerprint."""
+
+    size_bytes: int
+    sha256: str
+    metadata: Any
+    schema: pa.Schema
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.metadata.num_rows)
+
+
+def read_footer(file: BinaryIO, path: str) -> Footer:
+    """Reads the end of an open file. Raises InvalidJob, naming `path`, where it is not a whole Parquet file."""
+    size_bytes = file.seek(0, os.SEEK_END)
+    if size_bytes == 0:
+        raise InvalidJob(f"{path} is empty (0 bytes), not a Parquet file")
+    tail = _read_end(file, size_bytes, TAIL_BYTES)
+    if not tail.endswith(MAGIC) or size_bytes < len(MAGIC) + LENGTH_AND_MAGIC_BYTES:
+        raise InvalidJob(_no_footer(file, path))
+    num_footer_bytes = int.from_bytes(tail[-8:-4], "little")
+    if num_footer_bytes > size_bytes - len(MAGIC) - LENGTH_AND_MAGIC_BYTES:
+        raise InvalidJob(f"{path} is not a whole Parquet file: its footer is damaged")
+    if num_footer_bytes + LENGTH_AND_MAGIC_BYTES > len(tail):
+        tail = _read_end(file, size_bytes, num_footer_bytes + LENGTH_AND_MAGIC_BYTES)
+    return _parse(tail[-num_footer_bytes - LENGTH_AND_MAGIC_BYTES :], size_bytes, path)
+
+
+def _read_end(file: BinaryIO, size_bytes: int, num_bytes: int) -> bytes:
+    file.seek(max(0, size_bytes - num_bytes))
+    return file.read(num_bytes)
+
+
+def _no_footer(file: BinaryIO, path: str) -> str:
+    file.seek(0)
+    if file.read(len(MAGIC)) == MAGIC:
+        return f"{path} is not a whole Parquet file: its footer is missing; was it written to the end?"
+    return f"{path} is not a Parquet file"
+
+
+def _parse(ending: bytes, size_bytes: int, path: str) -> Footer:
+    """ending: the footer with its length and magic. Arrow reads a footer from a file without data as well."""
+    try:
+        parquet = pq.ParquetFile(pa.BufferReader(MAGIC + ending))
+        schema = parquet.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidJob(f"{path} has a footer that cannot be read: {one_line(error)}") from error
+    digest = hashlib.sha256(ending[:-LENGTH_AND_MAGIC_BYTES]).hexdigest()
+    return Footer(size_bytes, digest, parquet.metadata, schema)

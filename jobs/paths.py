@@ -1,0 +1,39 @@
+"""Where a job reads and writes: input and output made absolute, and kept apart."""
+
+import os
+from pathlib import Path
+
+from schemas.errors import InvalidJob
+from schemas.job import JobSpec
+
+
+def is_url(path: str) -> bool:
+    return "://" in path
+
+
+def resolve_paths(spec: JobSpec) -> JobSpec:
+    """The spec with absolute paths, so that a worker elsewhere on this file system finds them.
+
+    Raises InvalidJob for an output that is a URL or the input itself, and for chained URLs (`a::b`).
+    """
+    source = spec.input.removeprefix("file://")
+    if not is_url(source):
+        source = os.path.abspath(source)
+    elif "::" in source:
+        raise InvalidJob(f"chained URLs are not supported: {source}; give the inner one")
+    output = output_dir(spec)
+    if not is_url(source) and os.path.realpath(source) == os.path.realpath(output):
+        raise InvalidJob(f"--output {output} is the input itself; choose another --output")
+    return spec.model_copy(update={"input": source, "output": str(output)})
+
+
+def output_dir(spec: JobSpec) -> Path:
+    """The absolute output directory. Raises InvalidJob for a URL."""
+    if is_url(spec.output):
+        raise InvalidJob(f"--output {spec.output} is a URL; this version writes to local file systems only")
+    return Path(os.path.abspath(spec.output))
+
+
+def is_inside(path: str, directory: Path) -> bool:
+    """Whether a local path is `directory` or below it, symbolic links followed."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))

@@ -1,0 +1,12 @@
+"""Texts from elsewhere, made fit to print or to store."""
+
+
+def one_line(error: BaseException) -> str:
+    """A foreign error's message in one line; its class where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def shortened(value: object, num_chars: int = 60) -> str:
+    """repr, cut so that a message stays one readable line."""
+    text = repr(value)
+    return text if len(text) <= num_chars else text[: num_chars - 1] + "…"

@@ -1,0 +1,117 @@
+"""Writing a part: carried columns, then results; it has its name only once it is whole and has been checked."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.durable import retryable_io, sha256_of, temp_path
+from jobs.texts import one_line
+from schemas.columns import part_schema
+from schemas.errors import ShardRetryable
+from schemas.generation import RowOutcome
+from schemas.plan import Plan, ShardPlan
+from workers.reader import ShardRows
+from workers.result_columns import result_arrays
+
+
+@dataclass(frozen=True, slots=True)
+class PartFacts:
+    """What a receipt says of a part. sha256: of its bytes."""
+
+    num_rows: int
+    num_ok: int
+    num_failed: int
+    size_bytes: int
+    sha256: str
+
+
+def write_part(
+    path: Path,
+    plan: Plan,
+    shard: ShardPlan,
+    shard_rows: ShardRows,
+    outcomes: Mapping[int, RowOutcome],
+    metadata: Mapping[str, str],
+) -> PartFacts:
+    """Writes and checks a shard's part. outcomes: by row_index, one for each row of the shard.
+
+    metadata: kept in the file under `specbatch.<key>`, beside job, model, draft and version. Raises ShardRetryable
+    where an outcome is missing or foreign, or the file cannot be written; `path` is then not there.
+    """
+    ordered = ordered_outcomes(shard, outcomes)
+    table = part_table(plan, shard_rows.table, ordered, metadata)
+    temp = temp_path(path)
+    try:
+        with retryable_io(f"shard {shard.shard_index}: cannot write its part"):
+            pq.write_table(table, temp, compression="zstd", write_page_checksum=True)
+            check_part(temp, table, f"{plan.spec.output_prefix}row_index")
+            facts = _facts(temp, ordered)
+            os.replace(temp, path)
+    except pa.ArrowException as error:
+        raise ShardRetryable(f"shard {shard.shard_index}: cannot write its part: {one_line(error)}") from error
+    finally:
+        temp.unlink(missing_ok=True)
+    return facts
+
+
+def ordered_outcomes(shard: ShardPlan, outcomes: Mapping[int, RowOutcome]) -> list[RowOutcome]:
+    """The shard's outcomes in row order. Raises ShardRetryable where they are not exactly those of its rows."""
+    rows = range(shard.first_row, shard.end_row)
+    missing = [row for row in rows if row not in outcomes]
+    foreign = [row for row, outcome in outcomes.items() if row not in rows or outcome.row_index != row]
+    if missing or foreign:
+        raise ShardRetryable(
+            f"shard {shard.shard_index}: {len(missing)} rows without outcome {missing[:3]}, "
+            f"{len(foreign)} outcomes of other rows {foreign[:3]}"
+        )
+    return [outcomes[row] for row in rows]
+
+
+def part_table(plan: Plan, carried: pa.Table, outcomes: Sequence[RowOutcome], metadata: Mapping[str, str]) -> pa.Table:
+    """The part's rows under its schema; the input's own schema metadata is kept."""
+    schema = part_schema(carried.schema, plan.spec.save_token_ids, plan.spec.output_prefix)
+    kept = {**(carried.schema.metadata or {}), **part_metadata(plan, metadata)}
+    columns = [*carried.columns, *result_arrays(plan.spec, outcomes)]
+    return pa.Table.from_arrays(columns, schema=schema.with_metadata(kept))
+
+
+def part_metadata(plan: Plan, extra: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Where a part comes from, for its Parquet key-value metadata."""
+    spec = plan.spec
+    values = {
+        "job_id": plan.job_id,
+        "spec_sha256": spec.digest(),
+        "model": spec.model,
+        "revision": spec.revision or "",
+        "draft": spec.draft,
+        "version": own_version(),
+        **extra,
+    }
+    return {f"specbatch.{key}".encode(): value.encode() for key, value in values.items()}
+
+
+def own_version() -> str:
+    try:
+        return version("specbatch")
+    except PackageNotFoundError:  # run from a checkout
+        return "unknown"
+
+
+def check_part(path: Path, table: pa.Table, index: str) -> None:
+    """Reopens a written part. Raises ShardRetryable where rows, schema or row_index (`index`) are not `table`'s."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as part:
+        wrong = [] if part.metadata.num_rows == table.num_rows else ["rows"]
+        wrong += [] if part.schema_arrow.equals(table.schema) else ["schema"]
+        wrong += [] if part.read([index]).column(0).equals(table.column(index)) else [index]
+    if wrong:
+        raise ShardRetryable(f"the part that was written differs in {', '.join(wrong)}")
+
+
+def _facts(path: Path, outcomes: Sequence[RowOutcome]) -> PartFacts:
+    num_ok = sum(outcome.error is None for outcome in outcomes)
+    return PartFacts(len(outcomes), num_ok, len(outcomes) - num_ok, path.stat().st_size, sha256_of(path))
