@@ -1,0 +1,87 @@
+"""Submit: the client's story. Everything is checked before anything is written."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs.differences import files_difference
+from jobs.durable import unique_name
+from jobs.inputs import discover
+from jobs.layout import Layout
+from jobs.models import locate_model, resolve_model
+from jobs.paths import resolve_paths
+from jobs.planning import job_id_of, load_plan, make_plan, save_plan
+from jobs.queue import Queue
+from jobs.reconcile import reconcile_job
+from jobs.settings import Settings
+from jobs.state import JobRecord
+from jobs.status import read_status
+from jobs.store import Store
+from schemas.errors import NotFound
+from schemas.job import JobSpec
+from schemas.plan import InputFile, Plan
+
+NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def submit(
+    spec: JobSpec, settings: Settings, store: Store, queue: Queue, new: bool = False, run_id: str | None = None
+) -> str:
+    """Plans the job, saves the plan, and enqueues its shards; returns the job id.
+
+    The same request of the same input is the same job, and submitting it again resumes it: a cancelled or refused
+    job runs again, and dead shards get new attempts. new: another job in any case. run_id: makes the job's id, for
+    a caller that may submit twice (a schedule's tick); such a job, once known, is left as it is.
+
+    Raises InvalidJob and then leaves nothing behind, and QueueUnavailable, after which submitting again goes on.
+    """
+    store.ping()
+    if run_id is not None and store.has_job(job_id_of_run(run_id)):
+        return job_id_of_run(run_id)
+    plan = plan_job(spec, new, run_id)
+    saved = save_plan(Layout(Path(plan.spec.output)), plan)
+    store.register_job(JobRecord.of(saved))
+    if run_id is None:
+        _resume(saved.job_id, store)
+    reconcile_job(saved.job_id, settings, store, queue)
+    return saved.job_id
+
+
+def plan_job(spec: JobSpec, new: bool = False, run_id: str | None = None) -> Plan:
+    """The plan that submit would save; it writes nothing. Raises InvalidJob."""
+    located = resolve_paths(spec)
+    # Before the model: what is wrong with the input should not wait for a hub to answer.
+    table = discover(located)
+    resolved = pin_model(located)
+    if run_id is not None:
+        job_id = job_id_of_run(run_id)
+    elif new:
+        job_id = job_id_of(resolved, table.files, nonce=unique_name())
+    else:
+        job_id = _kept_job_id(resolved, table.files) or job_id_of(resolved, table.files)
+    return make_plan(resolved, table, job_id)
+
+
+def _kept_job_id(spec: JobSpec, files: Sequence[InputFile]) -> str | None:
+    """The job that the output holds already where it is of this very request: one made with --new, or by a schedule."""
+    try:
+        saved = load_plan(Path(spec.output))
+    except NotFound:
+        return None
+    return saved.job_id if saved.spec == spec and not files_difference(saved.files, files) else None
+
+
+def pin_model(spec: JobSpec) -> JobSpec:
+    """The model's absolute path and pinned revision, so that every worker runs the same job. Raises InvalidJob."""
+    model = locate_model(spec.model)
+    return spec.model_copy(update={"model": model, "revision": resolve_model(model, spec.revision)})
+
+
+def _resume(job_id: str, store: Store) -> None:
+    if read_status(job_id, store).state in ("cancelled", "failed", "incomplete"):
+        store.reopen_job(job_id)
+
+
+def job_id_of_run(run_id: str) -> str:
+    """A job id that people recognise: `nightly-2030-01-31T02-00-00Z`."""
+    return NOT_IN_IDS.sub("-", run_id)
