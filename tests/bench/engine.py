@@ -11,8 +11,8 @@ import torch
 
 from schemas.generation import Request
 from tests.bench.data import arguments, make_requests, read_conversations
-from tests.bench.exactness import load_reference
 from tests.bench.timing import median_ratio, side_by_side
+from tests.demo import load_reference
 from workers.devices import get_device
 from workers.engine.engine import Engine, EngineOptions
 from workers.engine.models import load_target

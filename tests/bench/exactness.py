@@ -5,33 +5,19 @@ the first differing token is printed, since a gap near float32's rounding is a t
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from schemas.generation import Request
 from schemas.job import DraftKind
 from tests.bench.data import arguments, make_requests, read_conversations
+from tests.demo import generate_alone, load_reference
 from workers.devices import get_device
 from workers.engine.engine import Engine, EngineOptions
 from workers.engine.models import load_target
 
 DRAFTS: tuple[DraftKind, ...] = ("none", "ngram")
-
-
-@torch.inference_mode()
-def generate_row_by_row(model: Any, requests: list[Request]) -> list[list[int]]:
-    """What transformers generates for each prompt alone, greedily."""
-    outputs = []
-    for request in requests:
-        prompt = torch.tensor([request.prompt_token_ids])
-        output = model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=request.max_new_tokens, do_sample=False
-        )
-        outputs.append(output[0, prompt.shape[1] :].tolist())
-    return outputs
 
 
 def engine_tokens(engine: Engine, requests: list[Request]) -> list[list[int]]:
@@ -49,19 +35,13 @@ def describe_mismatch(model: Any, request: Request, ours: list[int], theirs: lis
     return f"row {request.row_index}: differs at token {place}, gap of the top two logits {best[0] - best[1]:.2e}"
 
 
-def load_reference(path: Path) -> Any:
-    model = AutoModelForCausalLM.from_pretrained(path, torch_dtype=torch.float32).eval()
-    model.generation_config.pad_token_id = model.generation_config.pad_token_id or 0
-    return model
-
-
 def main() -> int:
     options = arguments(__doc__ or "", per_category=4, max_new_tokens=48, batch_size=8)
     target = load_target(str(options.model), None, "float32", get_device("cpu"))
     conversations = read_conversations(options.prompts, options.per_category)
     requests = make_requests(target.tokenizer, conversations, options.max_new_tokens)
     reference = load_reference(options.model)
-    expected = generate_row_by_row(reference, requests)
+    expected = [generate_alone(reference, request) for request in requests]
     num_mismatches = 0
     for draft in DRAFTS:
         engine = Engine(target, get_device("cpu"), EngineOptions(batch_size=options.batch_size, draft=draft))

@@ -1,0 +1,107 @@
+"""A run uses planned shapes only, and no operation whose result or shape has to be waited for."""
+
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.engine.conftest import (
+    SMALL_BUCKETS,
+    PlainDevice,
+    endings,
+    make_engine,
+    make_requests,
+    reference,
+    tiny_target,
+)
+from workers.engine.buckets import BucketPolicy, Buckets, GraphKey, bucket_policy, round_up
+from workers.engine.cache import RaggedCache
+from workers.engine.drafts import make_draft
+from workers.engine.engine import Engine, EngineOptions
+from workers.engine.prefill import prefill
+from workers.engine.rows import Rows
+from workers.engine.runner import ForwardLog, ModelRunner
+from workers.engine.speculative import speculative_round
+
+pytestmark = pytest.mark.engine
+
+WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "item"}
+EXACT_SIZES = BucketPolicy(prefill_step=1, prefill_rows=(1,), kv_step=1)
+PADDED_PREFILLS = BucketPolicy(prefill_step=16, prefill_rows=(2, 4), kv_step=32)
+
+
+@pytest.mark.parametrize("draft", ["none", "ngram"])
+@pytest.mark.parametrize(
+    "policy", [SMALL_BUCKETS, EXACT_SIZES, PADDED_PREFILLS, bucket_policy(True), bucket_policy(False)]
+)
+def test_a_run_stays_within_the_planned_shapes(policy: BucketPolicy, draft: str) -> None:
+    target, requests = tiny_target("llama"), make_requests(9)
+    engine = make_engine(target, draft=draft, policy=policy)
+    assert endings(list(engine.generate(requests))) == reference(target, requests)
+    longest = max(len(request.prompt_token_ids) for request in requests)
+    assert set(engine.log.graph_keys) <= set(engine.buckets.planned_keys(longest, longest + 16))
+    assert isinstance(engine.device, PlainDevice)
+    assert engine.device.num_steps == engine.log.graph_keys.total()
+
+
+def test_a_device_with_static_shapes_gets_few_large_ones() -> None:
+    options = EngineOptions(batch_size=3)
+    engine = Engine(tiny_target("llama"), PlainDevice(static_shapes=True), options)
+    list(engine.generate(make_requests(9)))
+    assert set(engine.log.graph_keys) == {
+        GraphKey("prefill", 1, 128, 0),
+        GraphKey("decode", 3, 1, 256),
+        GraphKey("decode", 3, 5, 256),
+    }
+
+
+def test_a_round_waits_for_nothing_but_its_one_copy() -> None:
+    target, buckets = tiny_target("llama"), Buckets(SMALL_BUCKETS, 3, 4)
+    rows = Rows(3, 3, target.eos_token_ids, target.context_length)
+    cache = RaggedCache(target.kv_shapes, 3, 96, target.device)
+    runner, draft = ModelRunner(target, PlainDevice(), cache, ForwardLog()), make_draft("ngram", 3, 1, 3)
+    waiting = deque(make_requests(3, temperature=0.8, top_k=7, top_p=0.9))
+    while waiting:
+        prefill(runner, draft, rows, buckets, waiting)
+    with OperationNames() as names:
+        speculative_round(runner, draft, rows, buckets)
+    assert "scatter_" in names.seen
+    assert not names.seen & WAITS
+
+
+class OperationNames(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """The names of all operations that ran."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@given(st.integers(1, 5000), st.integers(1, 300))
+def test_rounding_up_gives_the_smallest_multiple(number: int, step: int) -> None:
+    rounded = round_up(number, step)
+    assert rounded % step == 0 and number <= rounded < number + step
+
+
+@given(st.integers(1, 20), st.sets(st.integers(1, 9), min_size=1))
+def test_prefill_rows_pad_only_below_the_smallest(num_waiting: int, allowed: set[int]) -> None:
+    rows = Buckets(BucketPolicy(16, tuple(sorted(allowed)), 32), 8, 1).prefill_rows(num_waiting)
+    assert rows in allowed
+    assert rows <= num_waiting or rows == min(allowed)
+    assert not any(rows < other <= num_waiting for other in allowed)
+
+
+@given(st.integers(1, 500), st.integers(1, 200), st.integers(1, 9))
+def test_the_cache_holds_prompt_buckets_and_overrunning_windows(prompt: int, generated: int, window: int) -> None:
+    buckets = Buckets(BucketPolicy(128, (1,), 64), 8, window)
+    length = buckets.cache_length(prompt, prompt + generated)
+    assert length >= prompt + generated + window and length >= buckets.prefill_length(prompt)
+    assert torch.tensor([buckets.kv_length(n) for n in (1, prompt + generated - 1 + window)]).max() <= length

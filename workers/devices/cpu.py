@@ -1,0 +1,40 @@
+"""This machine's cores."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from schemas.job import Dtype
+from workers.devices.base import named_dtype
+
+
+class CpuDevice:
+    """A Device of the cores that torch is given. Float32 by default: most CPUs compute bfloat16 more slowly."""
+
+    name = "cpu"
+    torch_device = torch.device("cpu")
+    static_shapes = False
+
+    def __init__(self, threads: int | None = None) -> None:
+        """threads: cores to compute with. More threads than cores are many times slower, so workers share them out."""
+        if threads is not None:
+            torch.set_num_threads(threads)
+
+    def dtype(self, asked: Dtype) -> torch.dtype:
+        return named_dtype(asked, auto=torch.float32)
+
+    def compile(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        # torch.compile takes minutes per shape here, and its step is no faster than an eager one.
+        return forward
+
+    def step_end(self) -> None:
+        """Nothing: a forward is done when it returns."""
+
+    def synchronize(self) -> None:
+        """Nothing: a forward is done when it returns."""
+
+    def memory_bytes(self) -> tuple[int, int]:
+        page_bytes = os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_AVPHYS_PAGES") * page_bytes, os.sysconf("SC_PHYS_PAGES") * page_bytes

@@ -1,0 +1,99 @@
+"""Which model families the engine can run, read off the config before any weight is loaded.
+
+The engine gives each row its own positions over one fixed cache, with explicit masks. A family whose layers keep
+another state, or that works its positions out of something else, would silently compute something different.
+"""
+
+from typing import Any
+
+from schemas.errors import InvalidJob
+
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
+_HYBRID_MARKERS = ("layers_block_type", "attn_layer_indices", "hybrid_layer_ids", "attention_free", "ssm_cfg")
+_RECURRENT = {"falcon_mamba", "lfm2", "lfm2_moe", "mamba", "mamba2", "recurrent_gemma", "rwkv", "xlstm"}
+
+# Families whose windows are known to be followed where the masks carry them.
+WINDOWED = frozenset(
+    {"cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "ministral", "mistral", "mixtral", "olmo3", "phi3"}
+    | {"qwen2", "qwen3", "qwen3_moe", "smollm3", "starcoder2"}
+)
+
+
+def refuse_unsupported(config: Any, model_class: Any) -> None:
+    """Raises InvalidJob that names the family and the reason, where the engine cannot run the model.
+
+    config: as transformers loads it. model_class: what AutoModelForCausalLM would build from it, or None.
+    """
+    text = config.get_text_config()
+    if reason := _reason(config, text, model_class):
+        raise InvalidJob(f"model family {config.model_type} is not supported: {reason}; choose another model")
+
+
+def usable_context(config: Any) -> int | None:
+    """A shorter context than the config's, where only that keeps rows independent; None where its own is fine.
+
+    Longrope rotates all rows of a batch by other frequencies as soon as one of them is past the original context.
+    """
+    text = config.get_text_config()
+    for rope in _ropes(text):
+        if rope.get("rope_type", rope.get("type")) in ("longrope", "su"):
+            original = getattr(text, "original_max_position_embeddings", None)
+            length: int | None = rope.get("original_max_position_embeddings", original)
+            return length or text.max_position_embeddings
+    return None
+
+
+def _reason(config: Any, text: Any, model_class: Any) -> str | None:
+    if config.is_encoder_decoder:
+        return "it is an encoder-decoder"
+    if model_class is None:
+        return "it is not a causal language model"
+    if _rope_unread(text):
+        return "its config.json has rope_parameters, which transformers 4 does not read; add rope_theta, or use 5"
+    return _state_reason(text, model_class) or _position_reason(text) or _window_reason(text)
+
+
+def _state_reason(text: Any, model_class: Any) -> str | None:
+    others = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
+    if others:
+        return f"it has layers of type {', '.join(sorted(others))}, which keep no rewritable cache"
+    is_stateful = getattr(model_class, "_is_stateful", False) or text.model_type in _RECURRENT
+    if is_stateful or any(getattr(text, name, None) for name in _HYBRID_MARKERS):
+        return "it is recurrent or hybrid, and a recurrent state cannot be taken back"
+    return None
+
+
+def _position_reason(text: Any) -> str | None:
+    attention = getattr(text, "attn_config", None)
+    is_alibi = text.model_type == "bloom" or getattr(text, "alibi", False) or getattr(attention, "alibi", False)
+    if is_alibi or getattr(text, "position_embedding_type", None) == "alibi":
+        return "its ALiBi positions are worked out from a mask that ragged rows do not have"
+    return None
+
+
+def _window_reason(text: Any) -> str | None:
+    if "local" in getattr(text, "attention_layers", ()):  # gpt_neo
+        return "its local attention counts from the end of the cache, which ragged rows do not share"
+    window = getattr(text, "sliding_window", None)
+    layer_types = getattr(text, "layer_types", None)
+    is_used = getattr(text, "use_sliding_window", True) and (not layer_types or "sliding_attention" in layer_types)
+    if window is None or not is_used or text.model_type in WINDOWED:
+        return None
+    context = getattr(text, "max_position_embeddings", None)
+    if context is not None and window >= context:
+        return None
+    return f"its attention window of {window} tokens is shorter than its context of {context}"
+
+
+def _rope_unread(text: Any) -> bool:
+    """A config that transformers 5 wrote and 4 read: its rope settings would be replaced by defaults in silence."""
+    written = getattr(text, "rope_parameters", None) or {}
+    known = getattr(text, "rope_theta", None)
+    return known is not None and written.get("rope_theta", known) != known
+
+
+def _ropes(text: Any) -> list[dict[str, Any]]:
+    """The rope settings: of transformers 4, of 5, or of 5 by layer type."""
+    settings = [getattr(text, name, None) or {} for name in ("rope_scaling", "rope_parameters")]
+    nested = [value for rope in settings for value in rope.values() if isinstance(value, dict)]
+    return [*settings, *nested]

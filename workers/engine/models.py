@@ -1,0 +1,112 @@
+"""Loading the target: a hub id, a folder or a .gguf file becomes a Target on a device, or one line that says why not.
+
+The one edge where what transformers raises is translated. Weights are safetensors or GGUF only and code that comes
+with a model is never run: a job names its model, and anybody may submit a job.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from jobs.models import is_local_model, resolve_model
+from jobs.texts import one_line
+from schemas.errors import InvalidJob, ShardRetryable, SpecbatchError
+from schemas.job import Dtype
+from workers.devices.base import Device
+from workers.engine.attention import attention_for
+from workers.engine.families import refuse_unsupported, usable_context
+from workers.engine.packed import pack_linear_layers
+from workers.engine.self_check import check_ragged_decoding
+from workers.engine.target import Target
+
+_VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+_DTYPE_NAME = "dtype" if _VERSION >= (4, 56) else "torch_dtype"
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where transformers finds a model: the name it takes, and the keywords that go with it."""
+
+    name: str
+    keywords: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: str, revision: str | None) -> Self:
+        """Raises InvalidJob where a local model's files are no longer those of its revision."""
+        if not is_local_model(model):
+            return cls(model, {"revision": revision})
+        resolve_model(model, revision)
+        path = Path(model).expanduser()
+        return cls(str(path.parent), {"gguf_file": path.name}) if path.is_file() else cls(str(path), {})
+
+
+def load_target(model: str, revision: str | None, dtype: Dtype, device: Device) -> Target:
+    """The model and its tokenizer on the device, tried on a few tokens.
+
+    revision: the pinned one; None takes what is there. Raises InvalidJob where the model cannot be loaded or is of a
+    family that the engine cannot run, ShardRetryable where the device has no memory left for it.
+    """
+    transformers.utils.logging.disable_progress_bar()
+    source = ModelSource.of(model, revision)
+    config = _translated(model, lambda: AutoConfig.from_pretrained(source.name, **source.keywords))
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    refuse_unsupported(config, model_class)
+    weights = _translated(model, lambda: _load_weights(source, model_class, config, device.dtype(dtype)))
+    tokenizer = _translated(model, lambda: AutoTokenizer.from_pretrained(source.name, **source.keywords))
+    return _translated(model, lambda: _on_device(weights, tokenizer, config, device))
+
+
+def _load_weights(source: ModelSource, model_class: Any, config: Any, dtype: torch.dtype) -> Any:
+    keywords = source.keywords | {_DTYPE_NAME: dtype}
+    if "gguf_file" in keywords:
+        keywords |= _gguf_keywords()
+    else:
+        keywords["use_safetensors"] = True
+    keywords["attn_implementation"] = attention_for(model_class, config.get_text_config())
+    model, info = AutoModelForCausalLM.from_pretrained(source.name, output_loading_info=True, **keywords)
+    if missing := sorted(info["missing_keys"]):  # transformers draws them at random, and only warns
+        raise ValueError(f"its weights lack {missing[0]} and {len(missing) - 1} more; download the model again")
+    return model
+
+
+def _gguf_keywords() -> dict[str, Any]:
+    """GGUF weights are unpacked at load: kept in their blocks, a step takes many times as long."""
+    if hasattr(transformers, "GgufConfig"):  # transformers 4 always unpacks
+        return {"quantization_config": transformers.GgufConfig(dequantize=True)}
+    if find_spec("accelerate") is None:
+        raise InvalidJob("a .gguf model with transformers 4 needs accelerate; install it, or transformers 5")
+    return {}
+
+
+def _on_device(weights: Any, tokenizer: Any, config: Any, device: Device) -> Target:
+    weights = weights.to(device.torch_device)
+    pack_linear_layers(weights)
+    context = usable_context(config)
+    if context is not None:
+        logger.warning("context held to %d tokens: past those, longrope would make rows depend on each other", context)
+    target = Target(weights, tokenizer, context)
+    check_ragged_decoding(target)
+    return target
+
+
+def _translated(model: str, load: Callable[[], T]) -> T:
+    try:
+        return load()
+    except SpecbatchError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise ShardRetryable(f"model {model}: no memory left on the device to load it; use a smaller one") from error
+    except Exception as error:  # transformers raises OSError, ValueError, ImportError, KeyError and more
+        raise InvalidJob(f"model {model} cannot be loaded: {one_line(error)}") from error
