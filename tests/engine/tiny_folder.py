@@ -71,9 +71,9 @@ def make_gguf(folder: Path, path: Path) -> Path:
     writer.add_rope_freq_base(10_000.0)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("gpt2")
-    tokens = [*SPECIAL_TOKENS, "!!", *map(chr, range(33, 256))]
+    tokens = [*SPECIAL_TOKENS, "!!", "##", *map(chr, range(33, 256))]
     writer.add_token_list(tokens[: config["vocab_size"]])
-    writer.add_token_merges(["! !"])
+    writer.add_token_merges(["! !", "# #"])  # transformers 4 takes a list of one for its element
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     for name, weight in weights.items():

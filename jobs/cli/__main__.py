@@ -1,0 +1,5 @@
+"""`python -m jobs.cli` is jobctl."""
+
+from jobs.cli import main
+
+main()

@@ -1,0 +1,62 @@
+"""The spec of a submit: its options over a --spec file over defaults."""
+
+import json
+import re
+from pathlib import Path, PurePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from jobs.cli.options import option_name
+from schemas.errors import InvalidJob
+from schemas.job import JobSpec
+from schemas.values import first_problem
+
+
+def build_spec(given: dict[str, Any], spec_file: Path | None) -> JobSpec:
+    """The spec from the command line over the file. Raises InvalidJob naming the option that is wrong.
+
+    given: JobSpec's keys as click parsed them, None where the command line has none.
+    """
+    keys = read_spec_file(spec_file) if spec_file is not None else {}
+    keys.update({key: value for key, value in given.items() if value is not None})
+    if not keys.get("input"):
+        raise InvalidJob("no input: name a Parquet file, a directory, a glob or a URL")
+    if not keys.get("model"):
+        raise InvalidJob("no model: give --model, a hub id, a local folder or a .gguf file")
+    keys.setdefault("output", default_output(str(keys["input"])))
+    try:
+        return JobSpec.model_validate(keys)
+    except ValidationError as error:
+        raise InvalidJob(_in_option_words(error)) from error
+
+
+def read_spec_file(path: Path) -> dict[str, Any]:
+    """Raises InvalidJob where the file is missing, not a JSON object, or has a key that JobSpec lacks."""
+    try:
+        keys = json.loads(path.read_text())
+    except OSError as error:
+        raise InvalidJob(f"--spec {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidJob(f"--spec {path} is not JSON: {error}") from error
+    if not isinstance(keys, dict):
+        raise InvalidJob(f"--spec {path} must hold one JSON object of options")
+    for key in keys:
+        if key not in JobSpec.model_fields:
+            raise InvalidJob(f"--spec {path}: unknown option {key!r}; jobctl submit --help lists them")
+    return keys
+
+
+def default_output(input_name: str) -> str:
+    """`./<stem>-completions`, of the last part of the path that is neither a pattern nor a Hive directory."""
+    parts = [p for p in PurePath(input_name.partition("://")[2] or input_name).parts if p not in ("/", ".", "..")]
+    plain = [p for p in parts if not re.search(r"[*?\[\]=]", p)]
+    stem = PurePath(plain[-1]).stem if plain else "prompts"
+    return f"{stem}-completions"
+
+
+def _in_option_words(error: ValidationError) -> str:
+    key, separator, problem = first_problem(error).partition(": ")
+    if separator and key in JobSpec.model_fields:
+        return f"{option_name(key)}: {problem}"
+    return first_problem(error)

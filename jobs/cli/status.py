@@ -1,0 +1,39 @@
+"""jobctl status: how one job stands."""
+
+from pathlib import Path
+
+import click
+
+from jobs.cli.connect import connected
+from jobs.cli.output import output_option, print_json
+from jobs.planning import load_plan
+from jobs.report import progress_line, summary
+from jobs.status import JobStatus, read_status, read_status_of
+from jobs.store import Store
+
+
+@click.command()
+@click.argument("job")
+@output_option
+def command(job: str, output: str) -> None:
+    """Show one job: state, rows, tokens, acceptance, and what went wrong.
+
+    JOB is an id or an output directory.
+    """
+    with connected() as connection:
+        status = status_of(job, connection.store)
+    if output == "json":
+        print_json(status.model_dump(mode="json"))
+    elif status.is_terminal:
+        click.echo(summary(status))
+    else:
+        click.echo(f"{summary(status)}\nprogress    {progress_line(status, '')}")
+
+
+def status_of(job: str, store: Store) -> JobStatus:
+    """Of an id, or of an output directory, whether or not the broker remembers its job. Raises NotFound."""
+    directory = Path(job)
+    if not directory.is_dir():
+        return read_status(job, store)
+    job_id = load_plan(directory).job_id
+    return read_status(job_id, store) if store.has_job(job_id) else read_status_of(directory)

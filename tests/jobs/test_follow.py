@@ -1,0 +1,88 @@
+"""Following a job through a broker that goes away."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs import follow
+from jobs.broker import NamedBroker
+from jobs.children import Children
+from jobs.follow import Follower
+from jobs.queue import Queue
+from jobs.settings import Settings
+from jobs.status import JobStatus
+from jobs.store import Store
+from jobs.submit import submit
+from schemas.errors import NotFound, QueueUnavailable
+from tests.services import Server
+from tests.toy import toy_spec
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    own = Server()
+    yield own
+    own.stop()
+
+
+@pytest.fixture
+def seen() -> list[tuple[JobStatus, str]]:
+    return []
+
+
+@pytest.fixture
+def follower(server: Server, tmp_path: Path, seen: list[tuple[JobStatus, str]]) -> Follower:
+    settings = Settings(redis_url=server.url, data_dir=tmp_path / "data")
+    store, queue = Store(settings, server.url), Queue(settings, server.url)
+    return Follower(
+        settings, NamedBroker(server.url), store, queue, Children(), lambda status, why: seen.append((status, why))
+    )
+
+
+def submitted(follower: Follower, directory: Path) -> str:
+    return submit(toy_spec(directory, 4), follower.settings, follower.store, follower.queue)
+
+
+def test_a_job_that_nobody_works_on_says_so_until_the_time_is_over(
+    follower: Follower, tmp_path: Path, seen: list[tuple[JobStatus, str]]
+) -> None:
+    job_id = submitted(follower, tmp_path)
+    assert follower.follow(job_id, time.monotonic() + 0.5) is None
+    status, waiting = seen[-1]
+    assert (status.state, waiting) == ("queued", "no worker is running; start one: jobctl up")
+
+
+def test_a_job_that_is_not_there_is_not_waited_for(follower: Follower) -> None:
+    with pytest.raises(NotFound):
+        follower.follow("job-0")
+
+
+def test_a_broker_that_comes_back_is_waited_for(follower: Follower, server: Server, tmp_path: Path) -> None:
+    job_id = submitted(follower, tmp_path)
+    server.kill()
+
+    def come_back() -> None:
+        time.sleep(0.5)
+        server.restart()
+        follower.store.cancel_job(job_id)
+
+    helper = threading.Thread(target=come_back)
+    helper.start()
+    status = follower.follow(job_id, time.monotonic() + 20)
+    helper.join()
+    assert status is not None and status.state == "cancelled"
+
+
+def test_a_broker_that_stays_away_is_given_up(
+    follower: Follower, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "OUTAGE_SECONDS", 0.5)
+    job_id = submitted(follower, tmp_path)
+    server.kill()
+    with pytest.raises(QueueUnavailable):
+        follower.follow(job_id, time.monotonic() + 20)
