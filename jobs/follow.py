@@ -8,13 +8,14 @@ from pathlib import PurePath
 from jobs.broker import Broker
 from jobs.children import Children
 from jobs.plans import plan_of
-from jobs.queue import Queue
+from jobs.queue import Queue, shard_queue
 from jobs.reconcile import reconcile_job
 from jobs.settings import Settings
-from jobs.state import ShardStates
+from jobs.state import ShardStates, WorkerRecord
 from jobs.status import JobStatus, make_status
 from jobs.store import Store
 from schemas.errors import QueueUnavailable, SpecbatchError
+from schemas.job import DeviceKind
 
 LOOK_SECONDS = 0.3
 OUTAGE_SECONDS = 60.0
@@ -85,13 +86,22 @@ class Follower:
             ) from error
         if not status.is_terminal and status.num_shards_done == status.num_shards:
             self._next_reconcile = 0.0  # all that is missing is the manifest
-        self.show(status, waiting_for(status, states, self._lack_of_workers()))
+        self.show(status, waiting_for(status, states, self._lack_of_workers(record.device)))
         return status
 
-    def _lack_of_workers(self) -> str:
-        if self.store.workers():
+    def _lack_of_workers(self, device: DeviceKind) -> str:
+        if workers_for(device, self.store):
             return ""
-        return "starting workers" if self.children.children else "no worker is running; start one: jobctl up"
+        return "starting workers" if self.children.children else no_worker_for(device)
+
+
+def workers_for(device: DeviceKind, store: Store) -> list[WorkerRecord]:
+    """Those that take a job's shards; a worker on `auto` takes only jobs that do not name a device."""
+    return [worker for worker in store.workers() if shard_queue(device) in worker.queues]
+
+
+def no_worker_for(device: DeviceKind) -> str:
+    return f"no worker takes jobs for device {device}; start one: jobctl up --device {device}"
 
 
 def waiting_for(status: JobStatus, states: ShardStates, lack_of_workers: str) -> str:

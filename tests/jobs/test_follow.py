@@ -10,13 +10,15 @@ import pytest
 from jobs import follow
 from jobs.broker import NamedBroker
 from jobs.children import Children
-from jobs.follow import Follower
-from jobs.queue import Queue
+from jobs.follow import Follower, no_worker_for, workers_for
+from jobs.queue import Queue, queues_of
 from jobs.settings import Settings
+from jobs.state import WorkerRecord
 from jobs.status import JobStatus
 from jobs.store import Store
 from jobs.submit import submit
 from schemas.errors import NotFound, QueueUnavailable
+from schemas.job import DeviceKinds
 from tests.services import Server
 from tests.toy import toy_spec
 
@@ -54,7 +56,15 @@ def test_a_job_that_nobody_works_on_says_so_until_the_time_is_over(
     job_id = submitted(follower, tmp_path)
     assert follower.follow(job_id, time.monotonic() + 0.5) is None
     status, waiting = seen[-1]
-    assert (status.state, waiting) == ("queued", "no worker is running; start one: jobctl up")
+    assert (status.state, waiting) == ("queued", no_worker_for("auto"))
+
+
+def test_a_job_for_a_device_is_not_taken_by_a_worker_on_another(follower: Follower) -> None:
+    facts = {"hostname": "h", "pid": 1, "started_at": "2026-01-01T00:00:00+00:00"}
+    for device in ("auto", "cpu"):
+        follower.store.beat(WorkerRecord(name=f"on-{device}", device=device, queues=tuple(queues_of(device)), **facts))
+    names = {device: [w.name for w in workers_for(device, follower.store)] for device in DeviceKinds}
+    assert names == {"auto": ["on-auto", "on-cpu"], "cpu": ["on-cpu"], "cuda": [], "hpu": []}
 
 
 def test_a_job_that_is_not_there_is_not_waited_for(follower: Follower) -> None:
