@@ -73,7 +73,7 @@ def has_chat_template(model: str) -> bool | None:
     if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json", "chat_templates")):
         return True
     tokenizer_config = folder / "tokenizer_config.json"
-    return tokenizer_config.is_file() and "chat_template" in json.loads(tokenizer_config.read_bytes())
+    return tokenizer_config.is_file() and bool(json.loads(tokenizer_config.read_bytes()).get("chat_template"))
 
 
 def _folder_facts(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -8,16 +8,17 @@ from jobs.differences import files_difference
 from jobs.durable import unique_name
 from jobs.inputs import discover
 from jobs.layout import Layout
-from jobs.models import locate_model, resolve_model
+from jobs.models import has_chat_template, locate_model, resolve_model
 from jobs.paths import resolve_paths
 from jobs.planning import job_id_of, load_plan, make_plan, save_plan
+from jobs.prompt_columns import PromptColumns
 from jobs.queue import Queue
 from jobs.reconcile import reconcile_job
 from jobs.settings import Settings
 from jobs.state import JobRecord
 from jobs.status import read_status
 from jobs.store import Store
-from schemas.errors import NotFound
+from schemas.errors import InvalidJob, NotFound
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan
 
@@ -53,6 +54,7 @@ def plan_job(spec: JobSpec, new: bool = False, run_id: str | None = None) -> Pla
     # Before the model: what is wrong with the input should not wait for a hub to answer.
     table = discover(located)
     resolved = pin_model(located)
+    check_chat_template(resolved.model, table.columns)
     if run_id is not None:
         job_id = job_id_of_run(run_id)
     elif new:
@@ -75,6 +77,15 @@ def pin_model(spec: JobSpec) -> JobSpec:
     """The model's absolute path and pinned revision, so that every worker runs the same job. Raises InvalidJob."""
     model = locate_model(spec.model)
     return spec.model_copy(update={"model": model, "revision": resolve_model(model, spec.revision)})
+
+
+def check_chat_template(model: str, columns: PromptColumns) -> None:
+    """Raises InvalidJob where a model whose files are at hand has no template for the input's messages."""
+    if columns.prompt_kind == "messages" and has_chat_template(model) is False:
+        raise InvalidJob(
+            f"model {model} has no chat template for the messages in column {columns.prompt_column!r}; "
+            "use a chat model, or name a text column with --prompt-column"
+        )
 
 
 def _resume(job_id: str, store: Store) -> None:

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.queue import Queue
@@ -43,6 +45,16 @@ def run_all(settings: Settings, store: Store, queue: Queue) -> None:
 def file_times(spec: JobSpec) -> list[tuple[Path, int]]:
     files = (path for path in Path(spec.output).rglob("*") if path.is_file())
     return sorted((path, path.stat().st_mtime_ns) for path in files)
+
+
+def test_messages_for_a_model_without_a_chat_template_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    spec = toy_spec(tmp_path, 1)
+    pq.write_table(pa.table({"messages": [[{"role": "user", "content": "hello"}]]}), spec.input)
+    with pytest.raises(InvalidJob, match=r"no chat template .* --prompt-column"):
+        plan_job(spec)
+    assert not Path(spec.output).exists()
+    (Path(spec.model) / "chat_template.jinja").write_text("{{ messages }}")
+    assert plan_job(spec).prompt_kind == "messages"
 
 
 def test_every_shard_has_a_message_and_the_plan_is_saved_first(
