@@ -43,11 +43,10 @@ test-client:  ## the base install alone: client tests without torch
 	! $(CLIENT_VENV)/bin/python -c "import torch" 2>/dev/null
 	$(CLIENT_VENV)/bin/python -m pytest tests/schemas tests/jobs -m "not services"
 
-# transformers 4 reads .gguf files only where accelerate is installed, as it is beside optimum-habana.
 $(GAUDI_VENV)/.dev: pyproject.toml constraints.txt constraints-gaudi.txt
 	$(PYTHON) -m venv $(GAUDI_VENV)
-	grep -vE "^(accelerate|huggingface[-_]hub|tokenizers|transformers)==" constraints.txt > $(GAUDI_VENV)/constraints.txt
-	$(GAUDI_VENV)/bin/python $(PIP) -c $(GAUDI_VENV)/constraints.txt -c constraints-gaudi.txt -e ".[worker,dev]" accelerate
+	grep -vE "^(huggingface[-_]hub|tokenizers|transformers)==" constraints.txt > $(GAUDI_VENV)/constraints.txt
+	$(GAUDI_VENV)/bin/python $(PIP) -c $(GAUDI_VENV)/constraints.txt -c constraints-gaudi.txt -e ".[worker,dev]"
 	@touch $@
 
 test-gaudi-pins: $(GAUDI_VENV)/.dev $(MODEL)/config.json  ## engine and device tests on transformers 4.55.4

@@ -1,7 +1,6 @@
 """Loading a target: what it takes, what it refuses, and that nothing but the named files decides it."""
 
 import json
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -19,8 +18,6 @@ from workers.engine.models import load_target
 from workers.engine.packed import PackedLinear
 
 pytestmark = pytest.mark.engine
-
-CAN_READ_GGUF = hasattr(transformers, "GgufConfig") or find_spec("accelerate") is not None
 
 
 @pytest.fixture
@@ -155,7 +152,6 @@ def test_running_out_of_memory_is_for_another_attempt(folder, monkeypatch):
         load(folder)
 
 
-@pytest.mark.skipif(not CAN_READ_GGUF, reason="transformers 4 reads GGUF files only with accelerate")
 def test_a_gguf_file_becomes_the_same_target_as_its_folder(folder, tmp_path):
     gguf = make_gguf(folder, tmp_path / "tiny.gguf")
     target, expected = load(gguf, resolve_model(str(gguf))), load(folder)
@@ -163,13 +159,6 @@ def test_a_gguf_file_becomes_the_same_target_as_its_folder(folder, tmp_path):
     requests = make_requests(3)
     ended = endings(list(make_engine(target).generate(requests)))
     assert ended == endings(list(make_engine(expected).generate(requests)))
-
-
-@pytest.mark.skipif(CAN_READ_GGUF, reason="GGUF files can be read here")
-def test_a_gguf_file_without_what_reads_it_is_refused(folder, tmp_path):
-    gguf = make_gguf(folder, tmp_path / "tiny.gguf")
-    with pytest.raises(InvalidJob, match="needs accelerate; install it, or transformers 5"):
-        load(gguf)
 
 
 def test_several_weight_files_are_one_model(folder):
