@@ -5,15 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from jobs.broker import Broker
-from jobs.children import Children
-from jobs.plans import plan_of
-from jobs.queue import Queue, shard_queue
-from jobs.reconcile import reconcile_job
+from jobs.control.queue import Queue, shard_queue
+from jobs.control.reconcile import reconcile_job
+from jobs.control.state import ShardStates, WorkerRecord
+from jobs.control.status import JobStatus, make_status
+from jobs.control.store import Store
+from jobs.local.broker import Broker
+from jobs.local.children import Children
+from jobs.plan.plans import plan_of
 from jobs.settings import Settings
-from jobs.state import ShardStates, WorkerRecord
-from jobs.status import JobStatus, make_status
-from jobs.store import Store
 from schemas.errors import QueueUnavailable, SpecbatchError
 from schemas.job import DeviceKind
 

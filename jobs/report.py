@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Any
 
-from jobs.layout import Layout
-from jobs.results import read_results
-from jobs.status import JobStatus, RowRange
+from jobs.control.status import JobStatus, RowRange
+from jobs.storage.layout import Layout
+from jobs.storage.results import read_results
 from schemas.plan import Plan
 
 LINE_SECONDS = 5.0

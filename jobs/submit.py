@@ -4,20 +4,20 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.differences import files_difference
-from jobs.durable import unique_name
-from jobs.inputs import discover
-from jobs.layout import Layout
-from jobs.models import has_chat_template, locate_model, resolve_model
-from jobs.paths import resolve_paths
-from jobs.planning import job_id_of, load_plan, make_plan, save_plan
-from jobs.prompt_columns import PromptColumns
-from jobs.queue import Queue
-from jobs.reconcile import reconcile_job
+from jobs.control.queue import Queue
+from jobs.control.reconcile import reconcile_job
+from jobs.control.state import JobRecord
+from jobs.control.status import read_status
+from jobs.control.store import Store
+from jobs.input.columns import PromptColumns
+from jobs.input.inputs import discover
+from jobs.input.paths import resolve_paths
+from jobs.plan.differences import files_difference
+from jobs.plan.models import has_chat_template, locate_model, resolve_model
+from jobs.plan.planning import job_id_of, load_plan, make_plan, save_plan
 from jobs.settings import Settings
-from jobs.state import JobRecord
-from jobs.status import read_status
-from jobs.store import Store
+from jobs.storage.durable import unique_name
+from jobs.storage.layout import Layout
 from schemas.errors import InvalidJob, NotFound
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan

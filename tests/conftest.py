@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from jobs.queue import Queue
+    from jobs.control.queue import Queue
+    from jobs.control.store import Store
     from jobs.settings import Settings
-    from jobs.store import Store
     from tests.services import Server
 
 
@@ -54,7 +54,7 @@ def settings(redis_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def store(settings: Settings, redis_url: str) -> Iterator[Store]:
-    from jobs.store import Store
+    from jobs.control.store import Store
 
     opened = Store(settings, redis_url)
     yield opened
@@ -63,7 +63,7 @@ def store(settings: Settings, redis_url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def queue(settings: Settings, redis_url: str) -> Iterator[Queue]:
-    from jobs.queue import Queue
+    from jobs.control.queue import Queue
 
     opened = Queue(settings, redis_url)
     yield opened

@@ -12,11 +12,11 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import workers.writer
-from jobs.checkpoint import append_rows, clear
-from jobs.commit import Step
-from jobs.finish import commit_job
-from jobs.layout import Layout
-from jobs.planning import load_plan
+from jobs.plan.planning import load_plan
+from jobs.storage.checkpoint import append_rows, clear
+from jobs.storage.commit import Step
+from jobs.storage.finish import commit_job
+from jobs.storage.layout import Layout
 from schemas.plan import Plan
 from tests.storage import outcomes_of, run_attempt
 

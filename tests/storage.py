@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.commit import Step, begin_attempt, commit_shard, new_staged_path, no_step, prepare_shard
-from jobs.durable import sha256_of
-from jobs.inputs import discover
-from jobs.layout import Layout
-from jobs.paths import resolve_paths
-from jobs.planning import job_id_of, make_plan
-from jobs.receipts import read_receipts
+from jobs.input.inputs import discover
+from jobs.input.paths import resolve_paths
+from jobs.plan.planning import job_id_of, make_plan
+from jobs.storage.commit import Step, begin_attempt, commit_shard, new_staged_path, no_step, prepare_shard
+from jobs.storage.durable import sha256_of
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import read_receipts
 from schemas.generation import RowOutcome, RowStatistics
 from schemas.job import JobSpec
 from schemas.plan import Plan, ShardPlan

@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from jobs.queue import QUEUES, queues_of
+from jobs.control.queue import QUEUES, queues_of
 from jobs.settings import Settings
 from schemas.errors import InvalidJob, SpecbatchError
 from schemas.job import DeviceKinds

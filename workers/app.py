@@ -9,9 +9,9 @@ from typing import Any
 
 from celery import Celery, signals
 
-from jobs.queue import make_app
+from jobs.control.queue import make_app
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.store import Store
 from schemas.errors import QueueUnavailable
 from workers.context import NODE_PID_KEY, OPTIONS_KEY, WorkerOptions, broker_url
 from workers.heartbeat import Heartbeat

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jobs.layout import Layout
+from jobs.storage.layout import Layout
 from schemas.plan import Plan, ShardPlan
 from workers.context import WorkerContext
 from workers.lease import Lease

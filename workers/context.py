@@ -5,8 +5,8 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, cast
 
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.store import Store
 from schemas.errors import InvalidJob, QueueUnavailable
 from schemas.generation import Completion, InputRow, Request
 from schemas.job import DeviceKind, JobSpec

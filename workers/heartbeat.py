@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from jobs.clock import utc_now
-from jobs.state import WorkerRecord
-from jobs.store import HEARTBEAT_SECONDS, Store
+from jobs.control.state import WorkerRecord
+from jobs.control.store import HEARTBEAT_SECONDS, Store
 from schemas.errors import QueueUnavailable
 from workers.context import WorkerOptions
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from jobs.control.state import ShardProgress
+from jobs.control.store import Outcome, RenewAnswer, Store
 from jobs.settings import Settings
-from jobs.state import ShardProgress
-from jobs.store import Outcome, RenewAnswer, Store
 from jobs.texts import one_line
 from schemas.errors import CommitConflict, InvalidJob, JobCancelled, LeaseLost, QueueUnavailable
 from schemas.message import ShardMessage

@@ -7,10 +7,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.durable import retryable_io
-from jobs.footers import Footer, read_footer
-from jobs.input_files import open_input
-from jobs.input_schema import decode_schema
+from jobs.input.files import open_input
+from jobs.input.footers import Footer, read_footer
+from jobs.input.schema import decode_schema
+from jobs.storage.durable import retryable_io
 from jobs.texts import one_line
 from schemas.errors import InvalidJob, ShardRetryable
 from schemas.generation import InputRow

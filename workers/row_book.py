@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from jobs.checkpoint import append_rows, read_finished
+from jobs.storage.checkpoint import append_rows, read_finished
 from schemas.errors import CommitConflict, QueueUnavailable
 from schemas.generation import RowOutcome
 from workers.attempt import Attempt

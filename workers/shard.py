@@ -4,13 +4,13 @@ import logging
 import time
 from pathlib import Path
 
-from jobs.checkpoint import clear
 from jobs.clock import utc_now
-from jobs.commit import begin_attempt, commit_shard, new_staged_path, prepare_shard
-from jobs.finish import commit_job
-from jobs.layout import Layout
-from jobs.plans import plan_of
-from jobs.receipts import committed_shards
+from jobs.plan.plans import plan_of
+from jobs.storage.checkpoint import clear
+from jobs.storage.commit import begin_attempt, commit_shard, new_staged_path, prepare_shard
+from jobs.storage.finish import commit_job
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import committed_shards
 from schemas.errors import LeaseLost, QueueUnavailable, SpecbatchError
 from schemas.generation import RowOutcome
 from schemas.message import ShardMessage

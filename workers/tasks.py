@@ -11,8 +11,8 @@ from typing import Any
 from celery import Task, current_app, shared_task
 from celery.signals import worker_process_init
 
-from jobs.queue import RUN_SHARD, SUBMIT_SCHEDULED
-from jobs.schedule import run_tick
+from jobs.control.queue import RUN_SHARD, SUBMIT_SCHEDULED
+from jobs.schedules.schedule import run_tick
 from schemas.errors import (
     CommitConflict,
     InvalidJob,

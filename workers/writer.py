@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.durable import retryable_io, sha256_of, temp_path
+from jobs.storage.durable import retryable_io, sha256_of, temp_path
 from jobs.texts import one_line
 from schemas.columns import part_schema
 from schemas.errors import ShardRetryable

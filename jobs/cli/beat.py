@@ -5,9 +5,9 @@ import socket
 
 import click
 
-from jobs.beat import run_beat
 from jobs.cli.connect import connected
 from jobs.cli.interrupts import exit_code_of_interrupt, interruptible
+from jobs.schedules.beat import run_beat
 
 
 @click.command()

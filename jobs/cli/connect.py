@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.broker import Broker, open_broker
-from jobs.planning import load_plan
+from jobs.control.store import Store
+from jobs.local.broker import Broker, open_broker
+from jobs.plan.planning import load_plan
 from jobs.settings import Settings
-from jobs.store import Store
 
 if TYPE_CHECKING:
-    from jobs.queue import Queue
+    from jobs.control.queue import Queue
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Connection:
     @cached_property
     def queue(self) -> "Queue":
         # Verbs that only read do not wait for Celery's import.
-        from jobs.queue import Queue
+        from jobs.control.queue import Queue
 
         return Queue(self.settings, self.redis_url)
 

@@ -4,8 +4,8 @@ import socket
 
 import click
 
-from jobs.beat import is_beating
 from jobs.cli.connect import connected
+from jobs.schedules.beat import is_beating
 from schemas.errors import SpecbatchError
 
 

@@ -4,9 +4,9 @@ import click
 
 from jobs.cli.connect import connected
 from jobs.cli.output import output_option, print_listing
-from jobs.state import JobRecord
-from jobs.status import read_status
-from jobs.store import Store
+from jobs.control.state import JobRecord
+from jobs.control.status import read_status
+from jobs.control.store import Store
 from schemas.errors import InvalidJob, NotFound
 
 COLUMNS = ("job_id", "state", "rows_done", "num_failed", "created_at", "output")

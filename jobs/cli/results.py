@@ -11,10 +11,10 @@ import click
 
 from jobs.cli.connect import connected
 from jobs.cli.output import table
-from jobs.layout import Layout
-from jobs.planning import load_plan
+from jobs.plan.planning import load_plan
 from jobs.report import short_row
-from jobs.results import read_results
+from jobs.storage.layout import Layout
+from jobs.storage.results import read_results
 from schemas.plan import Plan
 
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
-from jobs.children import Children
 from jobs.cli.connect import Connection, connected
 from jobs.cli.interrupts import exit_code_of_interrupt, interruptible
 from jobs.cli.options import job_options, new_option, session_option
 from jobs.cli.output import table
 from jobs.cli.spec import build_spec
+from jobs.control.status import JobStatus, exit_code_of, read_status
 from jobs.follow import Follower
-from jobs.layout import Layout
-from jobs.nodes import worker_children
-from jobs.planning import load_plan
+from jobs.local.children import Children
+from jobs.local.nodes import worker_children
+from jobs.plan.planning import load_plan
 from jobs.report import progress, sample_rows, short_row, summary
-from jobs.status import JobStatus, exit_code_of, read_status
+from jobs.storage.layout import Layout
 from jobs.submit import submit
 from schemas.job import JobSpec
 

@@ -10,12 +10,12 @@ from jobs.cli.connect import connected
 from jobs.cli.output import output_option, print_listing
 from jobs.cli.spec import build_spec
 from jobs.cli.submit import command as submit_command
-from jobs.models import locate_model
-from jobs.paths import resolve_paths
-from jobs.schedule import run_tick
-from jobs.schedule_spec import LastTick, Schedule
-from jobs.schedule_store import Schedules
-from jobs.ticks import tick_name
+from jobs.input.paths import resolve_paths
+from jobs.plan.models import locate_model
+from jobs.schedules.entries import Schedules
+from jobs.schedules.schedule import run_tick
+from jobs.schedules.spec import LastTick, Schedule
+from jobs.schedules.ticks import tick_name
 from schemas.errors import InvalidJob
 from schemas.job import JobSpec
 

@@ -6,10 +6,10 @@ import click
 
 from jobs.cli.connect import connected
 from jobs.cli.output import output_option, print_json
-from jobs.planning import load_plan
+from jobs.control.status import JobStatus, read_status, read_status_of
+from jobs.control.store import Store
+from jobs.plan.planning import load_plan
 from jobs.report import progress_line, summary
-from jobs.status import JobStatus, read_status, read_status_of
-from jobs.store import Store
 
 
 @click.command()

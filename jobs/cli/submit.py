@@ -8,8 +8,8 @@ import click
 from jobs.cli.connect import connected
 from jobs.cli.options import job_options, new_option
 from jobs.cli.spec import build_spec
+from jobs.control.status import JobStatus, read_status
 from jobs.follow import no_worker_for, workers_for
-from jobs.status import JobStatus, read_status
 from jobs.submit import submit
 from schemas.job import DeviceKind
 

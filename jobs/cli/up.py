@@ -5,13 +5,13 @@ from typing import NoReturn
 
 import click
 
-from jobs.children import Children
 from jobs.cli.connect import Connection, connected
 from jobs.cli.interrupts import exit_code_of_interrupt, interruptible
 from jobs.cli.options import session_option
-from jobs.embedded import EmbeddedBroker
 from jobs.follow import OUTAGE_SECONDS
-from jobs.nodes import beat_child, worker_children
+from jobs.local.children import Children
+from jobs.local.embedded import EmbeddedBroker
+from jobs.local.nodes import beat_child, worker_children
 from schemas.errors import QueueUnavailable
 from schemas.job import DeviceKind, DeviceKinds
 

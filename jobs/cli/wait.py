@@ -5,11 +5,11 @@ import time
 
 import click
 
-from jobs.children import Children
 from jobs.cli.connect import connected, job_id_of
+from jobs.control.status import exit_code_of
 from jobs.follow import Follower
+from jobs.local.children import Children
 from jobs.report import progress, summary
-from jobs.status import exit_code_of
 from schemas.errors import SpecbatchError
 
 

@@ -5,7 +5,7 @@ import os
 import click
 
 from jobs.cli.options import session_option
-from jobs.nodes import worker_command
+from jobs.local.nodes import worker_command
 from jobs.settings import Settings
 from schemas.errors import QueueUnavailable
 from schemas.job import DeviceKind, DeviceKinds

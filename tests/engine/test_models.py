@@ -7,7 +7,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from jobs.models import resolve_model
+from jobs.plan.models import resolve_model
 from schemas.errors import InvalidJob, ShardRetryable
 from tests.engine.conftest import endings, make_engine, make_requests, reference
 from tests.engine.tiny_folder import make_folder, make_gguf

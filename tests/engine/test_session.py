@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.models import resolve_model
+from jobs.plan.models import resolve_model
 from schemas.errors import InvalidJob, RowFailed
 from schemas.generation import InputRow
 from schemas.job import JobSpec

@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.queue import Queue
-from jobs.reconcile import reconcile_forever
+from jobs.control.queue import Queue
+from jobs.control.reconcile import reconcile_forever
+from jobs.control.state import ShardProgress
+from jobs.control.status import JobStatus, read_status
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.state import ShardProgress
-from jobs.status import JobStatus, read_status
-from jobs.store import Store
 from jobs.submit import submit
 from schemas.job import JobSpec
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.layout import Layout
-from jobs.queue import Queue, shard_queue
-from jobs.receipts import read_receipts
+from jobs.control.queue import Queue, shard_queue
+from jobs.control.state import ShardProgress
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.state import ShardProgress
-from jobs.store import Store
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import read_receipts
 from schemas.job import JobSpec
 from tests.integration.conftest import Cluster, Node, assert_nothing_left, wait_until
 from tests.oracle import check_output

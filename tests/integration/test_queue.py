@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.layout import Layout
-from jobs.queue import RUN_SHARD, SUBMIT_SCHEDULED, shard_queue
-from jobs.receipts import read_receipts
+from jobs.control.queue import RUN_SHARD, SUBMIT_SCHEDULED, shard_queue
+from jobs.control.status import exit_code_of
 from jobs.settings import Settings
-from jobs.status import exit_code_of
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import read_receipts
 from schemas.message import ShardMessage
 from tests.integration.conftest import Cluster, wait_until
 from tests.oracle import check_output

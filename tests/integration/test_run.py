@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import children, nodes
 from jobs.cli import jobctl
-from jobs.layout import Layout
-from jobs.receipts import read_receipts
+from jobs.local import children, nodes
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import read_receipts
 from schemas.columns import result_fields
 from schemas.job import JobSpec
 from schemas.receipt import Receipt

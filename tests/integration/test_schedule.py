@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jobs.schedule_spec import Schedule
-from jobs.schedule_store import Schedules
+from jobs.control.store import Store
+from jobs.schedules.entries import Schedules
+from jobs.schedules.spec import Schedule
+from jobs.schedules.ticks import TICK_FORMAT, parse_tick
 from jobs.settings import Settings
-from jobs.store import Store
-from jobs.ticks import TICK_FORMAT, parse_tick
 from tests.integration.conftest import ROOT, Cluster, Node, wait_until
 from tests.oracle import check_output
 from tests.services import Server
@@ -30,7 +30,7 @@ RECEIVED = re.compile(r"specbatch\.submit_scheduled\[\S+\] received")
 DONE = re.compile(r"specbatch\.submit_scheduled\[\S+\] succeeded")
 # Two leaders at once, as after a lock that was lost: every tick fires twice.
 ALWAYS_LEADS = (
-    "import sys; from jobs import beat; beat.TickScheduler._leads = lambda self: True; "
+    "import sys; from jobs.schedules import beat; beat.TickScheduler._leads = lambda self: True; "
     "from jobs.cli import jobctl; sys.exit(jobctl(['beat', '--name', sys.argv[1]]))"
 )
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.checkpoint import append_rows, clear, read_finished
-from jobs.layout import Layout
+from jobs.storage.checkpoint import append_rows, clear, read_finished
+from jobs.storage.layout import Layout
 from schemas.errors import ShardRetryable
 from schemas.generation import RowOutcome, RowStatistics
 from schemas.plan import ShardPlan

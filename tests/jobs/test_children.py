@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs import children as children_module
-from jobs.children import MAX_QUICK_DEATHS, Child, ChildDied, Children
-from jobs.nodes import NUM_LOGS_KEPT, card_environ, prune_logs
-from jobs.processes import last_words
+from jobs.local import children as children_module
+from jobs.local.children import MAX_QUICK_DEATHS, Child, ChildDied, Children
+from jobs.local.nodes import NUM_LOGS_KEPT, card_environ, prune_logs
+from jobs.local.processes import last_words
 
 ROOT = Path(__file__).parents[2]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -24,7 +24,7 @@ HAS_A_CHILD = (
 PARENT = """
 import sys, time
 from pathlib import Path
-from jobs.processes import spawn
+from jobs.local.processes import spawn
 print(spawn([sys.executable, "-c", "import time; time.sleep(60)"], Path(sys.argv[1])).pid, flush=True)
 time.sleep(60)
 """

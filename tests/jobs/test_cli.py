@@ -13,8 +13,8 @@ import pytest
 
 from jobs.cli import jobctl
 from jobs.cli.spec import default_output
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.store import Store
 from tests.toy import make_model, toy_spec, write_input
 
 ROOT = Path(__file__).parents[2]

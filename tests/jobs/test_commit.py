@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from jobs.commit import begin_attempt, commit_shard, new_staged_path, prepare_shard
-from jobs.finish import commit_job, read_manifest
-from jobs.layout import Layout
-from jobs.planning import save_plan
-from jobs.receipts import committed_shards, missing_rows, read_receipts, roll_forward
+from jobs.plan.planning import save_plan
+from jobs.storage.commit import begin_attempt, commit_shard, new_staged_path, prepare_shard
+from jobs.storage.finish import commit_job, read_manifest
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import committed_shards, missing_rows, read_receipts, roll_forward
 from schemas.errors import CommitConflict, CommitUnknown, InvalidJob, LeaseLost, NotFound, ShardFailed, ShardRetryable
 from schemas.plan import Plan, ShardPlan
 from schemas.receipt import Receipt, ShardStatistics
@@ -66,7 +66,7 @@ def test_a_number_that_another_process_has_just_claimed_is_passed_over(
 ) -> None:
     layout, _ = job
     layout.attempt_path(0, 1).touch()
-    monkeypatch.setattr("jobs.commit._attempts", lambda *_: [])
+    monkeypatch.setattr("jobs.storage.commit._attempts", lambda *_: [])
     assert begin_attempt(layout, 0) == 2
 
 
@@ -196,7 +196,7 @@ def test_io_errors_while_publishing_end_the_attempt(job: tuple[Layout, Plan], mo
         raise OSError(28, "No space left on device")
 
     receipt, path = staged(layout, plan, plan.shards[0], begin_attempt(layout, 0))
-    monkeypatch.setattr("jobs.commit.write_synced", no_space)
+    monkeypatch.setattr("jobs.storage.commit.write_synced", no_space)
     with pytest.raises(ShardRetryable, match=r"shard 0: cannot write to .*/out: .*No space left"):
         commit_shard(layout, plan, plan.shards[0], receipt, path)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.finish import commit_job
-from jobs.layout import Layout
-from jobs.planning import load_plan, save_plan
-from jobs.receipts import committed_shards
+from jobs.plan.planning import load_plan, save_plan
+from jobs.storage.finish import commit_job
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import committed_shards
 from schemas.plan import Plan
 from tests.crashing import STEPS, run_job
 from tests.storage import check_finished, plan_of, prompts, spec_of, write_parquet

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.durable import make_dirs, replace, sha256_of, write_exclusive
+from jobs.storage.durable import make_dirs, replace, sha256_of, write_exclusive
 
 
 def test_a_file_is_published_once_and_then_never_changed(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_replace_puts_the_new_file_in_place_of_the_old(tmp_path: Path) -> None:
 
 def test_make_dirs_flushes_the_directory_above_each_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[Path] = []
-    monkeypatch.setattr("jobs.durable.fsync_dir", flushed.append)
+    monkeypatch.setattr("jobs.storage.durable.fsync_dir", flushed.append)
     make_dirs(tmp_path / "a" / "b")
     assert set(flushed) == {tmp_path, tmp_path / "a"}
     make_dirs(tmp_path / "a" / "b")

@@ -12,16 +12,16 @@ from urllib.parse import unquote, urlsplit
 import psutil
 import pytest
 
-from jobs.broker import NamedBroker, open_broker
-from jobs.connection import connect
-from jobs.embedded import EmbeddedBroker, _try_lock, socket_path
+from jobs.control.connection import connect
+from jobs.local.broker import NamedBroker, open_broker
+from jobs.local.embedded import EmbeddedBroker, _try_lock, socket_path
 from schemas.errors import QueueUnavailable
 
 ROOT = Path(__file__).parents[2]
 OWNER = """
 import sys
 from pathlib import Path
-from jobs.embedded import EmbeddedBroker
+from jobs.local.embedded import EmbeddedBroker
 broker = EmbeddedBroker(Path(sys.argv[1]))
 broker.ensure()
 print("up", flush=True)

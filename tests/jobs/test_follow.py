@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from jobs import follow
-from jobs.broker import NamedBroker
-from jobs.children import Children
+from jobs.control.queue import Queue, queues_of
+from jobs.control.state import WorkerRecord
+from jobs.control.status import JobStatus
+from jobs.control.store import Store
 from jobs.follow import Follower, no_worker_for, workers_for
-from jobs.queue import Queue, queues_of
+from jobs.local.broker import NamedBroker
+from jobs.local.children import Children
 from jobs.settings import Settings
-from jobs.state import WorkerRecord
-from jobs.status import JobStatus
-from jobs.store import Store
 from jobs.submit import submit
 from schemas.errors import NotFound, QueueUnavailable
 from schemas.job import DeviceKinds

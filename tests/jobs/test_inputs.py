@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.inputs import InputTable, discover
+from jobs.input.inputs import InputTable, discover
 from schemas.errors import InvalidJob
 from tests.storage import prompts, spec_of, write_parquet
 

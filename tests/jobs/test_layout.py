@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jobs.layout import Layout, attempt_of
+from jobs.storage.layout import Layout, attempt_of
 from schemas.plan import ShardPlan
 
 LAYOUT = Layout(Path("/out"))

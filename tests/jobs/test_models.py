@@ -10,7 +10,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import HFValidationError
 
-from jobs.models import has_chat_template, is_local_model, locate_model, resolve_model
+from jobs.plan.models import has_chat_template, is_local_model, locate_model, resolve_model
 from schemas.errors import InvalidJob
 
 COMMIT = "a" * 40

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.layout import Layout
-from jobs.output_dir import check_free, create_output
-from jobs.planning import check_input_unchanged, job_id_of, load_plan, save_plan
-from jobs.tiling import plan_shards
+from jobs.plan.output_dir import check_free, create_output
+from jobs.plan.planning import check_input_unchanged, job_id_of, load_plan, save_plan
+from jobs.plan.tiling import plan_shards
+from jobs.storage.layout import Layout
 from schemas.errors import InvalidJob, NotFound
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan
@@ -71,7 +71,7 @@ def test_an_input_without_rows_has_one_empty_shard(tmp_path: Path) -> None:
 
 
 def test_more_shards_than_names_sort_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.planning.NUM_SHARDS_MAX", 3)
+    monkeypatch.setattr("jobs.plan.planning.NUM_SHARDS_MAX", 3)
     source = write_parquet(tmp_path / "in.parquet", prompts(8))
     with pytest.raises(InvalidJob, match=r"8 rows make 4 shards.*--shard-rows above 2"):
         plan_of(spec_of(source, tmp_path / "out", shard_rows=2))

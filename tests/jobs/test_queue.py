@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.queue import (
+from jobs.control.queue import (
     CONTROL_QUEUE,
     QUEUES,
     RUN_SHARD,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit import begin_attempt, commit_shard, new_staged_path, prepare_shard
-from jobs.durable import sha256_of
-from jobs.finish import commit_job
-from jobs.layout import Layout
-from jobs.planning import load_plan, save_plan
-from jobs.receipts import committed_shards, read_receipts
+from jobs.plan.planning import load_plan, save_plan
+from jobs.storage.commit import begin_attempt, commit_shard, new_staged_path, prepare_shard
+from jobs.storage.durable import sha256_of
+from jobs.storage.finish import commit_job
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import committed_shards, read_receipts
 from schemas.errors import CommitConflict, LeaseLost, SpecbatchError
 from schemas.plan import Plan, ShardPlan
 from schemas.receipt import Receipt
@@ -142,8 +142,8 @@ def test_a_second_and_a_third_attempt_make_one_commit_with_a_frozen_first(tmp_pa
 RACER = """
 import sys
 from pathlib import Path
-from jobs.layout import Layout
-from jobs.planning import load_plan
+from jobs.storage.layout import Layout
+from jobs.plan.planning import load_plan
 from schemas.errors import CommitConflict, ShardRetryable
 from tests.crashing import run_job
 layout = Layout(Path(sys.argv[1]))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.queue import LiveDelivery, Queue
-from jobs.reconcile import MAX_QUEUED_SHARDS, lost_shards, reconcile_all, reconcile_forever, reconcile_job
+from jobs.control.queue import LiveDelivery, Queue
+from jobs.control.reconcile import MAX_QUEUED_SHARDS, lost_shards, reconcile_all, reconcile_forever, reconcile_job
+from jobs.control.state import ShardProgress, ShardStates
+from jobs.control.status import read_status
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.state import ShardProgress, ShardStates
-from jobs.status import read_status
-from jobs.store import Store
 from jobs.submit import submit
 from schemas.errors import NotFound
 from schemas.message import ShardMessage

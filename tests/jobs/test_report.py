@@ -10,11 +10,11 @@ import pytest
 from jobs import report
 from jobs.cli.output import table
 from jobs.cli.results import _plain
+from jobs.control.state import ShardProgress, ShardStates
+from jobs.control.status import JobStatus, RowRange
 from jobs.follow import waiting_for
-from jobs.layout import Layout
 from jobs.report import PlainProgress, progress, progress_line, sample_rows, short_row, summary
-from jobs.state import ShardProgress, ShardStates
-from jobs.status import JobStatus, RowRange
+from jobs.storage.layout import Layout
 from tests.storage import plan_of, prompts, run_attempt, spec_of, write_parquet
 
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.layout import Layout
-from jobs.planning import save_plan
-from jobs.receipts import read_receipts
-from jobs.results import read_results
+from jobs.plan.planning import save_plan
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import read_receipts
+from jobs.storage.results import read_results
 from schemas.errors import InvalidJob, ShardFailed
 from schemas.plan import Plan
 from tests.storage import plan_of, prompts, run_attempt, spec_of, write_parquet

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.cli import jobctl
-from jobs.schedule import run_tick
-from jobs.schedule_spec import LastTick, Schedule
-from jobs.schedule_store import ScheduleEntry, Schedules
+from jobs.control.store import Store
+from jobs.schedules.entries import ScheduleEntry, Schedules
+from jobs.schedules.schedule import run_tick
+from jobs.schedules.spec import LastTick, Schedule
+from jobs.schedules.ticks import CronLine, expand, fields_of, parse_tick, tick_name
 from jobs.settings import Settings
-from jobs.store import Store
-from jobs.ticks import CronLine, expand, fields_of, parse_tick, tick_name
 from schemas.errors import InvalidJob, NotFound
 from schemas.job import JobSpec
 from tests.toy import toy_spec

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.layout import Layout
-from jobs.planning import save_plan
-from jobs.state import JobRecord, ShardProgress, ShardStates
-from jobs.status import JobStatus, exit_code_of, make_status, read_status_of
+from jobs.control.state import JobRecord, ShardProgress, ShardStates
+from jobs.control.status import JobStatus, exit_code_of, make_status, read_status_of
+from jobs.plan.planning import save_plan
+from jobs.storage.layout import Layout
 from jobs.submit import plan_job
 from schemas.errors import NotFound
 from schemas.plan import Plan

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from jobs.control.state import JobRecord, ShardProgress, WorkerRecord
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.state import JobRecord, ShardProgress, WorkerRecord
-from jobs.store import Store
 from schemas.errors import NotFound, QueueUnavailable
 from schemas.message import ShardMessage
 from tests.services import Server

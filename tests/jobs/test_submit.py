@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.queue import Queue
+from jobs.control.queue import Queue
+from jobs.control.status import exit_code_of, read_status, read_status_of
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.status import exit_code_of, read_status, read_status_of
-from jobs.store import Store
 from jobs.submit import plan_job, submit
 from schemas.errors import InvalidJob, NotFound, QueueUnavailable
 from schemas.job import JobSpec

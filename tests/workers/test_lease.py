@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from jobs.control.state import JobRecord, ShardProgress
+from jobs.control.store import Store
 from jobs.settings import Settings
-from jobs.state import JobRecord, ShardProgress
-from jobs.store import Store
 from schemas.errors import (
     CommitConflict,
     CommitUnknown,

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.checkpoint import read_finished
-from jobs.layout import Layout
-from jobs.planning import load_plan
-from jobs.queue import Queue
-from jobs.receipts import read_receipts
+from jobs.control.queue import Queue
+from jobs.control.store import Store
+from jobs.plan.planning import load_plan
 from jobs.settings import Settings
-from jobs.store import Store
+from jobs.storage.checkpoint import read_finished
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import read_receipts
 from jobs.submit import submit
 from schemas.errors import (
     CommitConflict,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.durable import sha256_of
+from jobs.storage.durable import sha256_of
 from schemas.columns import RESULT_FIELDS
 from schemas.errors import ShardRetryable
 from schemas.generation import RowOutcome, RowStatistics

@@ -15,7 +15,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from jobs.models import is_local_model, resolve_model
+from jobs.plan.models import is_local_model, resolve_model
 from jobs.texts import one_line
 from schemas.errors import InvalidJob, ShardRetryable, SpecbatchError
 from schemas.job import Dtype

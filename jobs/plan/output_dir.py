@@ -2,8 +2,8 @@
 
 import errno
 
-from jobs.durable import make_dirs, write_exclusive
-from jobs.layout import CONTROL_DIR, Layout
+from jobs.storage.durable import make_dirs, write_exclusive
+from jobs.storage.layout import CONTROL_DIR, Layout
 from schemas.errors import InvalidJob
 
 NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)

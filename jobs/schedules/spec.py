@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from jobs.ticks import CronLine, expand, fields_of
+from jobs.schedules.ticks import CronLine, expand, fields_of
 from schemas.errors import InvalidJob
 from schemas.job import JobSpec
 from schemas.values import Value

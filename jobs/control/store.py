@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from jobs.clock import utc_now
-from jobs.connection import connect, translated
+from jobs.control.connection import connect, translated
+from jobs.control.state import Ending, JobRecord, ShardProgress, ShardStates, WorkerRecord
 from jobs.settings import Settings
-from jobs.state import Ending, JobRecord, ShardProgress, ShardStates, WorkerRecord
 from schemas.errors import NotFound
 from schemas.message import ShardMessage
 

@@ -4,13 +4,13 @@ import logging
 import time
 from contextlib import closing
 
-from jobs.queue import Queue
-from jobs.schedule_spec import LastTick
-from jobs.schedule_store import Schedules
+from jobs.control.queue import Queue
+from jobs.control.store import Store
+from jobs.schedules.entries import Schedules
+from jobs.schedules.spec import LastTick
+from jobs.schedules.ticks import parse_tick
 from jobs.settings import Settings
-from jobs.store import Store
 from jobs.submit import submit
-from jobs.ticks import parse_tick
 from schemas.errors import InvalidJob, NotFound, QueueUnavailable
 from schemas.job import JobSpec
 

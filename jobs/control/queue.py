@@ -11,7 +11,7 @@ from celery import Celery
 from kombu import Exchange
 from kombu import Queue as KombuQueue
 
-from jobs.connection import ANSWER_SECONDS, HEALTH_CHECK_SECONDS, connect, translated
+from jobs.control.connection import ANSWER_SECONDS, HEALTH_CHECK_SECONDS, connect, translated
 from jobs.settings import Settings
 from schemas.job import DeviceKind, DeviceKinds
 from schemas.message import ShardMessage

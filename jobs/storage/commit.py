@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jobs.durable import fsync_dir, fsync_file, retryable_io, unique_name, write_synced
-from jobs.layout import Layout, attempt_of
-from jobs.receipts import read_receipt, read_shard_receipts, roll_forward
-from jobs.records import record_bytes
+from jobs.storage.durable import fsync_dir, fsync_file, retryable_io, unique_name, write_synced
+from jobs.storage.layout import Layout, attempt_of
+from jobs.storage.receipts import read_receipt, read_shard_receipts, roll_forward
+from jobs.storage.records import record_bytes
 from jobs.texts import one_line
 from schemas.errors import CommitConflict, CommitUnknown, LeaseLost
 from schemas.plan import Plan, ShardPlan

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from jobs.processes import STOP_GRACE_SECONDS, kill_session, last_words, send_signal, spawn, stop
+from jobs.local.processes import STOP_GRACE_SECONDS, kill_session, last_words, send_signal, spawn, stop
 from schemas.errors import SpecbatchError
 
 MAX_QUICK_DEATHS = 4

@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from jobs.paths import is_inside
+from jobs.input.paths import is_inside
 from schemas.errors import InvalidJob
 
 SUFFIXES = (".parquet", ".pq", ".parq")

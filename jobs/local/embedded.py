@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from jobs.processes import last_words, spawn, stop
+from jobs.local.processes import last_words, spawn, stop
 from schemas.errors import QueueUnavailable
 
 START_SECONDS = 60.0

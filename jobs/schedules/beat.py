@@ -15,13 +15,13 @@ from celery.beat import Service
 from redbeat.schedulers import RedBeatScheduler, ensure_conf, get_redis, to_timestamp
 from redis.exceptions import LockNotOwnedError
 
-from jobs.connection import connect, translated
-from jobs.queue import CONTROL_QUEUE, Queue
-from jobs.reconcile import reconcile_forever
-from jobs.schedule_store import LOOP_SECONDS, ScheduleEntry, beat_app
+from jobs.control.connection import connect, translated
+from jobs.control.queue import CONTROL_QUEUE, Queue
+from jobs.control.reconcile import reconcile_forever
+from jobs.control.store import Store
+from jobs.schedules.entries import LOOP_SECONDS, ScheduleEntry, beat_app
+from jobs.schedules.ticks import tick_name
 from jobs.settings import Settings
-from jobs.store import Store
-from jobs.ticks import tick_name
 from schemas.errors import InvalidJob, QueueUnavailable, SpecbatchError
 
 LOCK_SECONDS = 15.0  # several loops, so that a slow one does not cost the lead

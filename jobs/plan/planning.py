@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs.clock import utc_now
-from jobs.differences import files_difference, spec_difference
-from jobs.durable import write_exclusive
-from jobs.input_schema import encode_schema
-from jobs.inputs import InputTable
-from jobs.layout import NUM_SHARDS_MAX, Layout
-from jobs.output_dir import check_free, create_output
-from jobs.records import read_record, record_bytes
-from jobs.tiling import plan_shards
+from jobs.input.inputs import InputTable
+from jobs.input.schema import encode_schema
+from jobs.plan.differences import files_difference, spec_difference
+from jobs.plan.output_dir import check_free, create_output
+from jobs.plan.tiling import plan_shards
+from jobs.storage.durable import write_exclusive
+from jobs.storage.layout import NUM_SHARDS_MAX, Layout
+from jobs.storage.records import read_record, record_bytes
 from schemas.errors import InvalidJob, NotFound
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
-from jobs.footers import Footer, read_footer
-from jobs.input_files import FoundFile, find_files, hive_pairs, open_input
-from jobs.input_schema import unify_schemas
-from jobs.paths import output_dir
-from jobs.prompt_columns import PromptColumns, detect_columns
+from jobs.input.columns import PromptColumns, detect_columns
+from jobs.input.files import FoundFile, find_files, hive_pairs, open_input
+from jobs.input.footers import Footer, read_footer
+from jobs.input.paths import output_dir
+from jobs.input.schema import unify_schemas
 from jobs.texts import one_line
 from schemas.columns import part_schema
 from schemas.errors import InvalidJob, SpecbatchError

@@ -3,11 +3,11 @@
 import shutil
 from collections.abc import Sequence
 
-from jobs.commit import Step, no_step
-from jobs.durable import fsync_dir, replace
-from jobs.layout import Layout
-from jobs.receipts import read_receipts, roll_forward
-from jobs.records import read_record, record_bytes
+from jobs.storage.commit import Step, no_step
+from jobs.storage.durable import fsync_dir, replace
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import read_receipts, roll_forward
+from jobs.storage.records import read_record, record_bytes
 from schemas.plan import Plan
 from schemas.receipt import Manifest, Receipt, ShardStatistics
 

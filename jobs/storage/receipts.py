@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from jobs.durable import fsync_dir, make_dirs
-from jobs.layout import Layout
-from jobs.records import read_record
+from jobs.storage.durable import fsync_dir, make_dirs
+from jobs.storage.layout import Layout
+from jobs.storage.records import read_record
 from schemas.errors import NotFound, ShardFailed
 from schemas.plan import Plan
 from schemas.receipt import Receipt

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.durable import make_dirs, replace, retryable_io
-from jobs.layout import Layout
+from jobs.storage.durable import make_dirs, replace, retryable_io
+from jobs.storage.layout import Layout
 from schemas.generation import RowOutcome, RowStatistics
 from schemas.plan import ShardPlan
 

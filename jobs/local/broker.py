@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Self
 
-from jobs.connection import connect, translated
-from jobs.embedded import EmbeddedBroker
+from jobs.control.connection import connect, translated
+from jobs.local.embedded import EmbeddedBroker
 
 
 class NamedBroker:

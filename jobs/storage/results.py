@@ -8,9 +8,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.input_files import hive_pairs
-from jobs.layout import Layout
-from jobs.receipts import read_receipts
+from jobs.input.files import hive_pairs
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import read_receipts
 from jobs.texts import one_line
 from schemas.errors import InvalidJob, ShardFailed
 from schemas.plan import Plan, ShardPlan

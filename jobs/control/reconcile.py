@@ -11,14 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from jobs.finish import commit_job
-from jobs.layout import Layout
-from jobs.plans import plan_of
-from jobs.queue import LiveDelivery, Queue
-from jobs.receipts import committed_shards
+from jobs.control.queue import LiveDelivery, Queue
+from jobs.control.state import JobRecord, ShardStates
+from jobs.control.store import Store
+from jobs.plan.plans import plan_of
 from jobs.settings import Settings
-from jobs.state import JobRecord, ShardStates
-from jobs.store import Store
+from jobs.storage.finish import commit_job
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import committed_shards
 from schemas.errors import InvalidJob, NotFound, QueueUnavailable, ShardFailed
 from schemas.message import ShardMessage
 from schemas.plan import Plan

@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from jobs.finish import read_manifest, sum_statistics
-from jobs.layout import Layout
-from jobs.planning import load_plan
-from jobs.receipts import missing_rows, read_receipts
-from jobs.state import JobRecord, ShardProgress, ShardStates
-from jobs.store import Store
+from jobs.control.state import JobRecord, ShardProgress, ShardStates
+from jobs.control.store import Store
+from jobs.plan.planning import load_plan
+from jobs.storage.finish import read_manifest, sum_statistics
+from jobs.storage.layout import Layout
+from jobs.storage.receipts import missing_rows, read_receipts
 from schemas.errors import InvalidJob
 from schemas.plan import Plan
 from schemas.receipt import Receipt, ShardStatistics

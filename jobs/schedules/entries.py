@@ -8,11 +8,11 @@ from celery import Celery
 from redbeat import RedBeatSchedulerEntry
 from redbeat.schedulers import ensure_conf, get_redis
 
-from jobs.connection import ANSWER_SECONDS, translated
-from jobs.queue import SUBMIT_SCHEDULED, make_app
-from jobs.schedule_spec import LastTick, Schedule
+from jobs.control.connection import ANSWER_SECONDS, translated
+from jobs.control.queue import SUBMIT_SCHEDULED, make_app
+from jobs.schedules.spec import LastTick, Schedule
+from jobs.schedules.ticks import CronLine
 from jobs.settings import Settings
-from jobs.ticks import CronLine
 from schemas.errors import InvalidJob, NotFound
 
 LOOP_SECONDS = 1.0

@@ -3,8 +3,8 @@
 from functools import lru_cache
 from pathlib import Path
 
-from jobs.planning import load_plan
-from jobs.state import JobRecord
+from jobs.control.state import JobRecord
+from jobs.plan.planning import load_plan
 from schemas.errors import InvalidJob
 from schemas.plan import Plan
 

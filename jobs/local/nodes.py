@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from jobs.children import Child
+from jobs.local.children import Child
 from jobs.settings import Settings
 from schemas.errors import SpecbatchError
 from schemas.job import DeviceKind
