@@ -50,7 +50,7 @@ $(GAUDI_VENV)/.dev: pyproject.toml constraints.txt constraints-gaudi.txt
 	@touch $@
 
 test-gaudi-pins: $(GAUDI_VENV)/.dev $(MODEL)/config.json  ## engine and device tests on transformers 4.55.4
-	$(GAUDI_VENV)/bin/python -m pytest -m engine
+	$(GAUDI_VENV)/bin/python -m pytest -m engine tests/engine
 
 lint: $(VENV)/.dev  ## ruff
 	$(BIN)/ruff check .
