@@ -1,4 +1,4 @@
-# make demo: from nothing to a finished job. make test: everything CI tests. make help: the rest.
+# make demo: from nothing to a finished job. make test: all tests but the lanes of other installs. make help: the rest.
 PYTHON ?= python3
 VENV := .venv
 GAUDI_VENV := .venv-gaudi
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 MODEL := .models/SmolLM2-135M-Instruct
 DEMO_OUTPUT := demo-completions
 PIP := -m pip --disable-pip-version-check install --quiet
-# Two cores are the smallest machine this runs on: tests of tiny models gain nothing from threads.
+# Else tokenizers warns of each process that is started after it was used.
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 
@@ -64,5 +64,5 @@ bench: $(VENV)/.dev $(MODEL)/config.json  ## benchmarks; medians of runs made si
 	$(BIN)/python -m tests.bench.engine --model $(MODEL)
 	$(BIN)/python -m tests.bench.job --model $(MODEL)
 
-clean:  ## remove environments, models and caches
+clean:  ## remove environments, models and the demo's output
 	rm -rf $(VENV) $(GAUDI_VENV) $(CLIENT_VENV) .models $(DEMO_OUTPUT)

@@ -64,6 +64,8 @@ class Settings(Value):
     def _known_scheme(cls, url: str | None) -> str | None:
         if url is not None and urlsplit(url).scheme not in URL_SCHEMES:
             raise ValueError("it must begin with redis://, rediss:// or unix://")
+        if url is not None and not _has_port(url):
+            raise ValueError("its port is not a number")
         return url
 
     @field_validator("data_dir")
@@ -96,6 +98,14 @@ class Settings(Value):
     def child_environ(self) -> dict[str, str]:
         """This process's whole environment, with these settings in it."""
         return {**os.environ, **self.to_environ()}
+
+
+def _has_port(url: str) -> bool:
+    """Whether the port, if one is named, is one."""
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -1,9 +1,9 @@
 """JobSpec: everything that decides a job's output. Its keys are jobctl's options with underscores."""
 
 from pathlib import PurePath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from schemas.values import Value
 
@@ -12,10 +12,11 @@ DeviceKinds: tuple[DeviceKind, ...] = ("auto", "cpu", "cuda", "hpu")
 DraftKind = Literal["none", "ngram"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, lt=2**31)]
+Text = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Temperature = Annotated[float, Field(ge=0, le=100)]
-TopK = Annotated[int, Field(ge=0)]
+TopK = Annotated[int, Field(ge=0, lt=2**31)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -37,6 +38,14 @@ class RowParams(Value):
     top_p: TopP | None = None
     seed: Seed | None = None
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_booleans(cls, value: Any) -> Any:
+        # Python takes true for 1.
+        if isinstance(value, bool):
+            raise ValueError("a number is needed, not true or false")
+        return value
+
 
 class JobSpec(SamplingSpec):
     """What the user asks for. `resolved` specs have absolute paths and a pinned revision.
@@ -47,8 +56,8 @@ class JobSpec(SamplingSpec):
     output_prefix: put before each column we add, where a carried column has the same name.
     """
 
-    input: str
-    output: str
+    input: Text
+    output: Text
     prompt_column: str | None = None
     messages_column: str | None = None
     id_column: str | None = None
@@ -57,7 +66,7 @@ class JobSpec(SamplingSpec):
     output_prefix: str = ""
     save_token_ids: bool = False
 
-    model: str
+    model: Text
     revision: str | None = None
     dtype: Dtype = "auto"
     device: DeviceKind = "auto"

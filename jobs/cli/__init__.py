@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from jobs.cli.errors import Invocation, run_translating_errors
+from schemas.errors import InvalidJob
 
 VERBS: dict[str, tuple[str, str]] = {
     "run": ("jobs.cli.run", "Run a job on this machine from start to end: broker, workers, progress, summary."),
@@ -70,11 +71,19 @@ def group(invocation: Invocation, debug: bool) -> None:
     invocation.set_debug(debug)
 
 
+def check_readable(arguments: Sequence[str]) -> None:
+    """Raises InvalidJob for a path whose name is not UTF-8: neither JSON nor Parquet could hold it."""
+    for argument in arguments:
+        if not argument.isprintable() and any("\ud800" <= char <= "\udfff" for char in argument):
+            raise InvalidJob(f"{argument!a} is not UTF-8 text; rename the file or directory")
+
+
 def jobctl(arguments: Sequence[str]) -> int:
     """Runs jobctl with `arguments` and returns its exit code; without any it shows its help."""
     invocation = Invocation()
 
     def call() -> Any:
+        check_readable(arguments)
         return group.main(list(arguments) or ["--help"], prog_name="jobctl", standalone_mode=False, obj=invocation)
 
     return run_translating_errors(call, invocation)

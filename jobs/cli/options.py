@@ -66,6 +66,11 @@ def new_option(verb: F) -> F:
     return click.option("--new", is_flag=True, help="Make a new job even where this one was submitted before.")(verb)
 
 
+def threads_option(verb: F) -> F:
+    text = "CPU cores for the workers together; all, where not given."
+    return click.option("--threads", type=click.IntRange(min=1), default=None, help=text)(verb)
+
+
 def session_option(verb: F) -> F:
     """For engines other than our own, as the tests' one; python -m workers --help describes it."""
     return click.option("--session", hidden=True, metavar="MODULE:FUNCTION")(verb)

@@ -20,7 +20,9 @@ from schemas.plan import Plan
 
 @click.command()
 @click.argument("job")
-@click.option("--head", type=click.IntRange(min=0), default=10, show_default=True, help="Rows to show; 0 is all.")
+@click.option(
+    "--head", type=click.IntRange(0, 2**31 - 1), default=10, show_default=True, help="Rows to show; 0 is all."
+)
 @click.option("--errors", is_flag=True, help="Only rows that failed.")
 @click.option(
     "-o",

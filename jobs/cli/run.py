@@ -9,7 +9,7 @@ import click
 
 from jobs.cli.connect import Connection, connected
 from jobs.cli.interrupts import exit_code_of_interrupt, interruptible
-from jobs.cli.options import job_options, new_option, session_option
+from jobs.cli.options import job_options, new_option, session_option, threads_option
 from jobs.cli.output import table
 from jobs.cli.spec import build_spec
 from jobs.control.status import JobStatus, exit_code_of, read_status
@@ -27,8 +27,11 @@ from schemas.job import JobSpec
 @job_options
 @new_option
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Workers to start here.")
+@threads_option
 @session_option
-def command(spec_file: Path | None, new: bool, workers: int, session: str | None, **given: Any) -> int:
+def command(
+    spec_file: Path | None, new: bool, workers: int, threads: int | None, session: str | None, **given: Any
+) -> int:
     """Run a job from start to end: broker, workers, progress, summary.
 
     \b
@@ -40,17 +43,19 @@ def command(spec_file: Path | None, new: bool, workers: int, session: str | None
     spec = build_spec(given, spec_file)
     with interruptible():
         try:
-            return run_job(spec, new, workers, session)
+            return run_job(spec, new, workers, threads, session)
         except KeyboardInterrupt as error:
             return _say_how_to_go_on(error)
 
 
-def run_job(spec: JobSpec, new: bool, num_workers: int, session: str | None) -> int:
+def run_job(spec: JobSpec, new: bool, num_workers: int, threads: int | None, session: str | None) -> int:
     with connected() as connection, Children() as children:
-        workers = worker_children(num_workers, spec.device, connection.settings, session)
+        workers = worker_children(num_workers, spec.device, connection.settings, session, threads)
         job_id = submit(spec, connection.settings, connection.store, connection.queue, new=new)
         status = read_status(job_id, connection.store)
-        if not status.is_terminal:
+        if status.is_terminal:
+            click.echo(f"jobctl: {job_id} was {status.state} before; nothing was run (--new: another job)", err=True)
+        else:
             for worker in workers:
                 children.start(worker)
             status = _follow(job_id, connection, children)

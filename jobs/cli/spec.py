@@ -37,13 +37,15 @@ def read_spec_file(path: Path) -> dict[str, Any]:
         keys = json.loads(path.read_text())
     except OSError as error:
         raise InvalidJob(f"--spec {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidJob(f"--spec {path} is not JSON: {error}") from error
     if not isinstance(keys, dict):
         raise InvalidJob(f"--spec {path} must hold one JSON object of options")
     for key in keys:
         if key not in JobSpec.model_fields:
-            raise InvalidJob(f"--spec {path}: unknown option {key!r}; jobctl submit --help lists them")
+            raise InvalidJob(
+                f"--spec {path}: unknown option {key!r}; they are those of jobctl submit --help, with underscores"
+            )
     return keys
 
 

@@ -22,12 +22,14 @@ def command(job: str, output: str) -> None:
     """
     with connected() as connection:
         status = status_of(job, connection.store)
+        has_workers = bool(connection.store.workers())
     if output == "json":
         print_json(status.model_dump(mode="json"))
     elif status.is_terminal:
         click.echo(summary(status))
     else:
-        click.echo(f"{summary(status)}\nprogress    {progress_line(status, '')}")
+        waiting = "" if has_workers else "no worker is running; start one: jobctl up, or give the run command again"
+        click.echo(f"{summary(status)}\nprogress    {progress_line(status, waiting)}")
 
 
 def status_of(job: str, store: Store) -> JobStatus:

@@ -7,7 +7,7 @@ import click
 
 from jobs.cli.connect import Connection, connected
 from jobs.cli.interrupts import exit_code_of_interrupt, interruptible
-from jobs.cli.options import session_option
+from jobs.cli.options import session_option, threads_option
 from jobs.follow import OUTAGE_SECONDS
 from jobs.local.children import Children
 from jobs.local.embedded import EmbeddedBroker
@@ -21,8 +21,9 @@ LOOK_SECONDS = 0.5
 @click.command()
 @click.option("--device", type=click.Choice(DeviceKinds), default="auto", show_default=True, help="For workers.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="One for each device to use.")
+@threads_option
 @session_option
-def command(device: DeviceKind, workers: int, session: str | None) -> int:
+def command(device: DeviceKind, workers: int, threads: int | None, session: str | None) -> int:
     """Keep a broker, workers and beat running until Ctrl-C or SIGTERM.
 
     Submit from another terminal with `jobctl submit`, and follow with `jobctl wait`. With several workers each has its
@@ -30,15 +31,15 @@ def command(device: DeviceKind, workers: int, session: str | None) -> int:
     """
     with interruptible():
         try:
-            _run_until_interrupted(device, workers, session)
+            _run_until_interrupted(device, workers, threads, session)
         except KeyboardInterrupt as error:
             click.echo("jobctl: stopped; jobs that are not finished go on at the next jobctl up", err=True)
             return exit_code_of_interrupt(error)
 
 
-def _run_until_interrupted(device: DeviceKind, num_workers: int, session: str | None) -> NoReturn:
+def _run_until_interrupted(device: DeviceKind, num_workers: int, threads: int | None, session: str | None) -> NoReturn:
     with connected() as connection, Children() as children:
-        for child in worker_children(num_workers, device, connection.settings, session):
+        for child in worker_children(num_workers, device, connection.settings, session, threads):
             children.start(child)
         children.start(beat_child(connection.settings))
         _print_how_to_submit(connection, num_workers, device)

@@ -165,7 +165,8 @@ def _message(state: State, record: JobRecord, states: ShardStates) -> str | None
         return record.failed
     if states.dead:
         shard = min(states.dead)
-        return f"shard {shard}: {states.dead[shard]}"
+        text = states.dead[shard]
+        return text if text.startswith(f"shard {shard}:") else f"shard {shard}: {text}"
     return None
 
 

@@ -10,6 +10,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from jobs.input.paths import is_inside
+from jobs.storage.layout import CONTROL_DIR
 from schemas.errors import InvalidJob
 
 SUFFIXES = (".parquet", ".pq", ".parq")
@@ -33,7 +34,8 @@ def open_input(source: str) -> tuple[Any, str]:
 
 
 def find_files(file_system: Any, path: str, output: Path) -> list[FoundFile]:
-    """The input's files in the order of their names; none of them hidden (`.`, `_`) or below `output`.
+    """The input's files in the order of their names; none of them hidden (`.`, `_`), below `output`, or an
+    output of another job that lies below the input.
 
     Raises InvalidJob where there is none. A file that is named itself may have any name.
     """
@@ -50,10 +52,18 @@ def find_files(file_system: Any, path: str, output: Path) -> list[FoundFile]:
         raise InvalidJob(f"no such file or directory: {path}")
     found = [_found(p, root) for p in sorted(set(paths), key=lambda p: p.split("/")) if not _is_hidden(p, root)]
     if isinstance(file_system, LocalFileSystem):
-        found = [file for file in found if not is_inside(file.path, output)]
+        found = [f for f in found if not is_inside(f.path, output) and not _is_of_a_job(f.path, root)]
     if not found:
         raise InvalidJob(nothing)
+    for file in found:
+        _check_readable(file.path)
     return found
+
+
+def _check_readable(path: str) -> None:
+    """Raises InvalidJob for a name that is not UTF-8: a plan is JSON, and could not hold it."""
+    if any("\ud800" <= char <= "\udfff" for char in path):
+        raise InvalidJob(f"the input's file {path!a} has a name that is not UTF-8; rename it")
 
 
 def hive_pairs(partition: str) -> list[tuple[str, str]]:
@@ -103,6 +113,12 @@ def _below(path: str, root: str) -> list[str]:
 
 def _is_hidden(path: str, root: str) -> bool:
     return any(part.startswith((".", "_")) for part in _below(path, root))
+
+
+def _is_of_a_job(path: str, root: str) -> bool:
+    """Whether a directory on the way from root holds a job: its parts are an output, unless root itself is named."""
+    above = [root.rstrip("/"), *_below(path, root)[:-1]]
+    return any(Path("/".join(above[:depth]), CONTROL_DIR).is_dir() for depth in range(2, len(above) + 1))
 
 
 def _found(path: str, root: str) -> FoundFile:

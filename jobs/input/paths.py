@@ -18,7 +18,7 @@ def resolve_paths(spec: JobSpec) -> JobSpec:
     """
     source = spec.input.removeprefix("file://")
     if not is_url(source):
-        source = os.path.abspath(source)
+        source = os.path.abspath(os.path.expanduser(source))
     elif "::" in source:
         raise InvalidJob(f"chained URLs are not supported: {source}; give the inner one")
     output = output_dir(spec)
@@ -28,10 +28,17 @@ def resolve_paths(spec: JobSpec) -> JobSpec:
 
 
 def output_dir(spec: JobSpec) -> Path:
-    """The absolute output directory. Raises InvalidJob for a URL."""
+    """The absolute output directory. Raises InvalidJob for a URL, and for a name that cannot be."""
     if is_url(spec.output):
         raise InvalidJob(f"--output {spec.output} is a URL; this version writes to local file systems only")
-    return Path(os.path.abspath(spec.output))
+    output = Path(os.path.abspath(os.path.expanduser(spec.output)))
+    try:
+        os.lstat(output)
+    except (FileNotFoundError, NotADirectoryError):
+        return output  # what lies above it is looked at when it is made
+    except OSError as error:
+        raise InvalidJob(f"cannot use --output {output}: {error.strerror}; choose another --output") from error
+    return output
 
 
 def is_inside(path: str, directory: Path) -> bool:

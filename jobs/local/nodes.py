@@ -33,16 +33,21 @@ def worker_command(device: DeviceKind, name: str | None, threads: int | None, se
     return [sys.executable, "-m", "workers", *(part for pair in given for part in pair)]
 
 
-def worker_children(num_workers: int, device: DeviceKind, settings: Settings, session: str | None) -> list[Child]:
-    """Nodes that share this machine: each has its share of the cores, and a card of its own where there are cards."""
+def worker_children(
+    num_workers: int, device: DeviceKind, settings: Settings, session: str | None, threads: int | None = None
+) -> list[Child]:
+    """Nodes that share this machine: each has its share of the cores, and a card of its own where there are cards.
+
+    threads: cores for all of them together; None is all there are.
+    """
     logs = settings.data_dir / "logs"
     prune_logs(logs)
-    threads = max(1, num_cores() // max(1, num_workers))
+    share = max(1, (threads or num_cores()) // max(1, num_workers))
     environ = settings.child_environ()
     return [
         Child(
             name=f"worker {index}",
-            command=worker_command(device, f"{socket.gethostname()}-{os.getpid()}-{index}", threads, session),
+            command=worker_command(device, f"{socket.gethostname()}-{os.getpid()}-{index}", share, session),
             log_path=logs / f"worker-{os.getpid()}-{index}.log",
             environment={**environ, **card_environ(device, index, num_workers, environ)},
         )

@@ -40,7 +40,10 @@ def resolve_model(model: str, revision: str | None = None) -> str:
         return _hub_commit(model, revision)
     found = local_revision(Path(model).expanduser())
     if revision not in (None, found):
-        raise InvalidJob(f"model {model}: its files are at {found}, not at revision {revision}; submit a new job")
+        raise InvalidJob(
+            f"model {model}: its files are at {found}, not at revision {revision}; submit a new job, "
+            "without --revision where the model is local"
+        )
     return found
 
 

@@ -15,6 +15,8 @@ def check_free(layout: Layout) -> None:
     try:
         names = sorted(path.name for path in output.iterdir())
     except FileNotFoundError:
+        if output.is_symlink():
+            raise InvalidJob(f"cannot use --output {output}: a link to nothing; choose another --output") from None
         return
     except OSError as error:
         raise InvalidJob(f"cannot use --output {output}: {error.strerror}; choose another --output") from error

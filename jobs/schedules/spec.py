@@ -11,7 +11,7 @@ from schemas.errors import InvalidJob
 from schemas.job import JobSpec
 from schemas.values import Value
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Schedule(Value):
@@ -26,7 +26,7 @@ class Schedule(Value):
     def _every_tick_makes_a_job(self) -> Self:
         """Raises InvalidJob for a bad name, cron line or zone, for unknown {fields}, and an output without any."""
         if not NAME.fullmatch(self.name):
-            raise InvalidJob(f"schedule name {self.name!r}: use letters, digits, and . _ - after the first")
+            raise InvalidJob(f"schedule name {self.name!r}: use up to 64 letters, digits, and . _ - after the first")
         CronLine(self.cron, self.tz)
         fields_of(self.spec.input)
         if not fields_of(self.spec.output):

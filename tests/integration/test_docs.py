@@ -4,11 +4,11 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.engine.tiny_folder import make_folder
@@ -24,11 +24,12 @@ SAYS_SOMETHING = re.compile(r"jobctl (results|status|list)")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder as a reader's: the examples, a prompts.parquet, and a tiny model in the demo model's place."""
+    """A folder as a reader's: the examples, the prompts.parquet that the README makes, and a tiny model in the demo model's place."""
     (tmp_path / "examples").mkdir()
     shutil.copy(ROOT / "examples/prompts.parquet", tmp_path / "examples")
     make_folder(tmp_path / ".models/SmolLM2-135M-Instruct", max_position_embeddings=8192)
-    pq.write_table(pa.table({"prompt": ["one", "two two two", "three"]}), tmp_path / "prompts.parquet")
+    (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True)
     return tmp_path
 
 

@@ -344,3 +344,35 @@ def test_cancel_then_wait_and_submit_again(work: Path, broker: str, capsys: pyte
 )
 def test_the_default_output_is_named_after_the_input(source: str, output: str) -> None:
     assert default_output(source) == output
+
+
+def test_a_path_that_is_not_utf8_is_refused_by_every_verb(
+    work: Path, broker: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["submit", "caf\udce9.parquet", "--model", "m"], ["status", "\udcff"], ["results", "\udcff"]):
+        assert jobctl(arguments) == 2
+        assert "not UTF-8" in only_line(capsys)
+
+
+@pytest.mark.parametrize("output", ["a" * 300, "dangling"])
+def test_an_output_that_cannot_be_is_refused(
+    work: Path, broker: str, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    (work / "dangling").symlink_to("nowhere")
+    spec = toy_spec(work, 1)
+    assert jobctl(["submit", spec.input, "--model", spec.model, "--output", output]) == 2
+    assert "cannot use --output" in only_line(capsys)
+
+
+def test_a_spec_file_nested_beyond_reason_is_not_json(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "deep.json").write_text("[" * 200_000)
+    assert jobctl(["submit", "--spec", "deep.json"]) == 2
+    assert "is not JSON" in only_line(capsys)
+
+
+def test_a_broker_url_with_a_wrong_port_names_the_variable(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JOBCTL_REDIS_URL", "redis://127.0.0.1:notaport")
+    assert jobctl(["list"]) == 2
+    assert "JOBCTL_REDIS_URL: its port is not a number" in only_line(capsys)

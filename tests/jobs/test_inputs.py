@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.input.inputs import InputTable, discover
+from jobs.input.paths import resolve_paths
 from schemas.errors import InvalidJob
 from tests.storage import prompts, spec_of, write_parquet
 
@@ -29,6 +30,26 @@ def refused(source: Path | str, message: str, output: Path | str = "/nowhere/out
 
 
 # Files
+
+
+def test_outputs_of_jobs_inside_the_input_are_not_read_but_one_that_is_named_is(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "in" / "a.parquet", prompts(3))
+    write_parquet(tmp_path / "in" / "out" / "part-00000.parquet", pa.table({"other": [1]}))
+    (tmp_path / "in" / "out" / "_jobctl").mkdir()
+    assert [Path(file.path).name for file in found(tmp_path / "in").files] == ["a.parquet"]
+    refused(tmp_path / "in" / "out", "no prompt column|'other'|other")
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "in" / "a.parquet", prompts(3))
+    os.rename(tmp_path / "in" / "a.parquet", os.fsencode(tmp_path / "in") + b"/caf\xe9.parquet")
+    refused(tmp_path / "in", "not UTF-8; rename it")
+
+
+def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = resolve_paths(spec_of("~/in.parquet", "~/out"))
+    assert (spec.input, spec.output) == (str(tmp_path / "in.parquet"), str(tmp_path / "out"))
 
 
 def test_a_file_is_fingerprinted_by_its_size_and_footer(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from schemas.job import JobSpec, RowParams
 
 LEAST = {"input": "/in.parquet", "output": "/out", "model": "/model"}
 
+names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1)
 specs = st.builds(
     JobSpec,
-    input=st.text(min_size=1),
-    output=st.text(min_size=1),
-    model=st.text(min_size=1),
+    input=names,
+    output=names,
+    model=names,
     prompt_column=st.none() | st.text(min_size=1),
     messages_column=st.none(),
     system_prompt=st.none() | st.text(),
@@ -48,6 +49,9 @@ def test_the_digest_tells_specs_apart() -> None:
         ({"prompt_column": "a", "messages_column": "b"}, "exclude each other"),
         ({"ngram_min": 4, "ngram_max": 2}, "ngram_min 4 is above ngram_max 2"),
         ({"temperature": float("nan")}, "temperature: "),
+        ({"output": ""}, "output: "),
+        ({"output": "a\nb"}, "output: "),
+        ({"max_new_tokens": 2**31}, "max_new_tokens: "),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_line_that_names_the_key(change: dict[str, object], says: str) -> None:
@@ -66,6 +70,11 @@ def test_a_spec_never_changes() -> None:
 def test_the_window_is_one_without_drafts_and_k_plus_one_with_them() -> None:
     assert JobSpec.from_mapping(LEAST | {"draft": "none"}).window == 1
     assert JobSpec.from_mapping(LEAST | {"draft": "ngram", "num_draft_tokens": 5}).window == 6
+
+
+def test_row_params_take_no_boolean_for_a_number() -> None:
+    with pytest.raises(InvalidJob, match=r"max_new_tokens: .*not true or false"):
+        RowParams.from_mapping({"max_new_tokens": True})
 
 
 def test_row_params_refuse_what_a_row_may_not_set() -> None:

@@ -58,13 +58,15 @@ def load_target(model: str, revision: str | None, dtype: Dtype, device: Device) 
     family that the engine cannot run, ShardRetryable where the device has no memory left for it.
     """
     transformers.utils.logging.disable_progress_bar()
-    source = ModelSource.of(model, revision)
-    config = _translated(model, lambda: AutoConfig.from_pretrained(source.name, **source.keywords))
+    source, name = ModelSource.of(model, revision), f"model {model}"
+    config = _translated(name, lambda: AutoConfig.from_pretrained(source.name, **source.keywords))
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     refuse_unsupported(config, model_class)
-    weights = _translated(model, lambda: _load_weights(source, model_class, config, device.dtype(dtype)))
-    tokenizer = _translated(model, lambda: AutoTokenizer.from_pretrained(source.name, **source.keywords))
-    return _translated(model, lambda: _on_device(weights, tokenizer, config, device))
+    weights = _translated(name, lambda: _load_weights(source, model_class, config, device.dtype(dtype)))
+    tokenizer = _translated(
+        f"the tokenizer of {name}", lambda: AutoTokenizer.from_pretrained(source.name, **source.keywords)
+    )
+    return _translated(name, lambda: _on_device(weights, tokenizer, config, device))
 
 
 def _load_weights(source: ModelSource, model_class: Any, config: Any, dtype: torch.dtype) -> Any:
@@ -98,12 +100,12 @@ def _on_device(weights: Any, tokenizer: Any, config: Any, device: Device) -> Tar
     return target
 
 
-def _translated(model: str, load: Callable[[], T]) -> T:
+def _translated(what: str, load: Callable[[], T]) -> T:
     try:
         return load()
     except SpecbatchError:
         raise
     except torch.OutOfMemoryError as error:
-        raise ShardRetryable(f"model {model}: no memory left on the device to load it; use a smaller one") from error
+        raise ShardRetryable(f"{what}: no memory left on the device to load it; use a smaller one") from error
     except Exception as error:  # transformers raises OSError, ValueError, ImportError, KeyError and more
-        raise InvalidJob(f"model {model} cannot be loaded: {one_line(error)}") from error
+        raise InvalidJob(f"{what} cannot be loaded: {one_line(error)}") from error
