@@ -47,7 +47,7 @@ def run_engine(options: Namespace) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__ or "", max_new_tokens=64, num_runs=1, engine_alone=0)
+    options = arguments(__doc__ or "", max_new_tokens=128, num_runs=1, engine_alone=0)
     if options.engine_alone:
         return run_engine(options)
     added, over_engine = [], []

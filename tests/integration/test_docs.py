@@ -24,7 +24,7 @@ SAYS_SOMETHING = re.compile(r"jobctl (results|status|list)")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder as a reader's: the examples, the prompts.parquet that the README makes, and a tiny model in the demo model's place."""
+    """A reader's folder: the examples, what the README's snippet writes, and a tiny model in the demo model's place."""
     (tmp_path / "examples").mkdir()
     shutil.copy(ROOT / "examples/prompts.parquet", tmp_path / "examples")
     make_folder(tmp_path / ".models/SmolLM2-135M-Instruct", max_position_embeddings=8192)

@@ -57,6 +57,7 @@ def test_one_command_makes_a_finished_job_and_the_same_again_shows_it_at_once(
     began = time.monotonic()
     again = terminal.run("run", *arguments)
     assert again.out == done.out
+    assert "was finished before; nothing was run" in again.err
     assert time.monotonic() - began < 10
     assert (receipts_of(spec), sorted((terminal.data_dir / "logs").glob("worker-*"))) == before
 

@@ -376,3 +376,10 @@ def test_a_broker_url_with_a_wrong_port_names_the_variable(
     monkeypatch.setenv("JOBCTL_REDIS_URL", "redis://127.0.0.1:notaport")
     assert jobctl(["list"]) == 2
     assert "JOBCTL_REDIS_URL: its port is not a number" in only_line(capsys)
+
+
+def test_status_says_when_nobody_works_on_a_job(work: Path, broker: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = toy_spec(work, 1)
+    assert jobctl(["submit", "-q", spec.input, "--model", spec.model, "--output", spec.output]) == 0
+    assert jobctl(["status", spec.output]) == 0
+    assert "no worker is running; start one: jobctl up" in capsys.readouterr().out

@@ -19,7 +19,7 @@ specs = st.builds(
     messages_column=st.none(),
     system_prompt=st.none() | st.text(),
     temperature=st.floats(0, 100),
-    top_k=st.integers(0, 2**31),
+    top_k=st.integers(0, 2**31 - 1),
     top_p=st.floats(0, 1, exclude_min=True),
     seed=st.integers(0, 2**63 - 1),
     draft=st.sampled_from(["none", "ngram"]),
