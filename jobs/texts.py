@@ -6,6 +6,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def is_utf8(name: str) -> bool:
+    """Whether a name from the file system or the command line can be kept in JSON: Python marks other bytes so."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)
+
+
 def shortened(value: object, num_chars: int = 60) -> str:
     """repr, cut so that a message stays one readable line."""
     text = repr(value)

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from jobs.cli.errors import Invocation, run_translating_errors
+from jobs.texts import is_utf8
 from schemas.errors import InvalidJob
 
 VERBS: dict[str, tuple[str, str]] = {
@@ -74,7 +75,7 @@ def group(invocation: Invocation, debug: bool) -> None:
 def check_readable(arguments: Sequence[str]) -> None:
     """Raises InvalidJob for a path whose name is not UTF-8: neither JSON nor Parquet could hold it."""
     for argument in arguments:
-        if not argument.isprintable() and any("\ud800" <= char <= "\udfff" for char in argument):
+        if not is_utf8(argument):
             raise InvalidJob(f"{argument!a} is not UTF-8 text; rename the file or directory")
 
 

@@ -11,6 +11,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from jobs.input.paths import is_inside
 from jobs.storage.layout import CONTROL_DIR
+from jobs.texts import is_utf8
 from schemas.errors import InvalidJob
 
 SUFFIXES = (".parquet", ".pq", ".parq")
@@ -62,7 +63,7 @@ def find_files(file_system: Any, path: str, output: Path) -> list[FoundFile]:
 
 def _check_readable(path: str) -> None:
     """Raises InvalidJob for a name that is not UTF-8: a plan is JSON, and could not hold it."""
-    if any("\ud800" <= char <= "\udfff" for char in path):
+    if not is_utf8(path):
         raise InvalidJob(f"the input's file {path!a} has a name that is not UTF-8; rename it")
 
 
