@@ -13,7 +13,7 @@ from jobs.input.columns import PromptColumns
 from jobs.input.inputs import discover
 from jobs.input.paths import resolve_paths
 from jobs.plan.differences import files_difference
-from jobs.plan.models import has_chat_template, locate_model, resolve_model
+from jobs.plan.models import has_chat_template, locate_model, resolve_draft_model, resolve_model
 from jobs.plan.planning import job_id_of, load_plan, make_plan, save_plan
 from jobs.settings import Settings
 from jobs.storage.durable import unique_name
@@ -74,9 +74,13 @@ def _kept_job_id(spec: JobSpec, files: Sequence[InputFile]) -> str | None:
 
 
 def pin_model(spec: JobSpec) -> JobSpec:
-    """The model's absolute path and pinned revision, so that every worker runs the same job. Raises InvalidJob."""
+    """Models' absolute paths and pinned revisions, so that every worker runs the same job. Raises InvalidJob."""
     model = locate_model(spec.model)
-    return spec.model_copy(update={"model": model, "revision": resolve_model(model, spec.revision)})
+    pinned: dict[str, str] = {"model": model, "revision": resolve_model(model, spec.revision)}
+    if spec.draft_model is not None:
+        draft = locate_model(spec.draft_model)
+        pinned |= {"draft_model": draft, "draft_revision": resolve_draft_model(draft, spec.draft_revision)}
+    return spec.model_copy(update=pinned)
 
 
 def check_chat_template(model: str, columns: PromptColumns) -> None:

@@ -6,6 +6,7 @@ from schemas.errors import InvalidJob
 
 RESULT_FIELDS: tuple[pa.Field, ...] = (
     pa.field("row_index", pa.int64(), nullable=False),
+    pa.field("sample_index", pa.int32(), nullable=False),
     pa.field("status", pa.string(), nullable=False),
     pa.field("error_kind", pa.string()),
     pa.field("error_message", pa.string()),

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 FinishReason = Literal["stop", "length", "error"]
+SampleKey = tuple[int, int]  # row_index, sample_index: what names one completion of a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,10 @@ class InputRow:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One row ready to be generated. temperature 0 is greedy; top_k 0 and top_p 1 are off."""
+    """One sample of one row, ready to be generated; the options mean what SamplingSpec says of them.
+
+    logit_bias: (token id, what is added to its logit). bad_words: sequences of token ids, of which none is generated.
+    """
 
     row_index: int
     prompt_token_ids: tuple[int, ...]
@@ -32,6 +36,21 @@ class Request:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    min_new_tokens: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    sample_index: int = 0
+
+    @property
+    def key(self) -> SampleKey:
+        return self.row_index, self.sample_index
 
 
 @dataclass(slots=True)
@@ -67,12 +86,17 @@ class RowStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One row generated. token_ids include the EOS token where finish_reason is `stop`."""
+    """One sample of one row generated. token_ids include the EOS or stop token that ended it.
+
+    text: where a stop text cut the row, its text up to there; else None, and the text is that of token_ids.
+    """
 
     row_index: int
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     statistics: RowStatistics
+    sample_index: int = 0
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +111,8 @@ class RowOutcome:
     token_ids: tuple[int, ...] = ()
     seed: int | None = None
     statistics: RowStatistics | None = None
+    sample_index: int = 0
+
+    @property
+    def key(self) -> SampleKey:
+        return self.row_index, self.sample_index

@@ -2,11 +2,13 @@
 
 from typing import Literal
 
+from pydantic import JsonValue
+
 from schemas.values import Value
 
 
 class ShardStatistics(Value):
-    """Sums over a shard's ok rows; seconds are this attempt's own."""
+    """Sums over the ok samples of a shard's rows; seconds are this attempt's own."""
 
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
@@ -14,13 +16,18 @@ class ShardStatistics(Value):
     num_spec_steps: int = 0
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
+    num_cut_target_tokens: int = 0
     generate_seconds: float = 0.0
     load_seconds: float = 0.0
     commit_seconds: float = 0.0
 
 
 class Receipt(Value):
-    """Shard `shard_index` is committed. The part is `part` once in place, `staged` until then."""
+    """Shard `shard_index` is committed. The part is `part` once in place, `staged` until then.
+
+    num_rows: of the input. num_samples = num_ok + num_failed: of the part, one for each sample of a row.
+    speculation: the draft-length controller's decisions and estimates; `rounds_by_k` counts rounds by source and k.
+    """
 
     schema_version: Literal[1] = 1
     job_id: str
@@ -31,6 +38,7 @@ class Receipt(Value):
     part: str
     first_row: int
     num_rows: int
+    num_samples: int
     num_ok: int
     num_failed: int
     size_bytes: int
@@ -38,6 +46,7 @@ class Receipt(Value):
     worker: str
     committed_at: str
     statistics: ShardStatistics = ShardStatistics()
+    speculation: dict[str, JsonValue] | None = None
 
 
 class Manifest(Value):
@@ -47,6 +56,7 @@ class Manifest(Value):
     job_id: str
     spec_sha256: str
     num_rows: int
+    num_samples: int
     num_ok: int
     num_failed: int
     finished_at: str

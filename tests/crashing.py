@@ -6,6 +6,7 @@ python -m tests.crashing OUTPUT STEP: runs every shard of the saved job and fini
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -46,7 +47,7 @@ STEPS = (
 
 def run_job(layout: Layout, plan: Plan, step: Step) -> None:
     for shard in plan.shards:
-        append_rows(layout, shard, 1, list(outcomes_of(shard).values())[:1])
+        append_rows(layout, shard, 1, list(outcomes_of(shard, plan.spec.n).values())[:1])
         step("rows_saved")
         run_attempt(layout, plan, shard, step)
         clear(layout, shard)
@@ -66,9 +67,9 @@ def main(output: str, last: str) -> None:
     layout, step = Layout(Path(output)), kill_after(last)
     check_part = workers.writer.check_part
 
-    def half_written(path: Path, table: pa.Table, index: str) -> None:
+    def half_written(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
         step("part_half_written")
-        check_part(path, table, index)
+        check_part(path, table, keys)
 
     with patch.object(workers.writer, "check_part", half_written):
         run_job(layout, load_plan(layout.output), step)

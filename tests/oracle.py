@@ -11,29 +11,37 @@ from tests.toy import expected_tokens
 
 
 def check_output(spec: JobSpec) -> pa.Table:
-    """Every input row once, in order, with the tokens it must have; nothing uncommitted left behind."""
+    """Every sample of every input row once, in order, with its own tokens; nothing uncommitted left behind."""
     output = Path(spec.output)
     rows = pq.read_table(spec.input)
     parts = sorted(output.glob("part-*.parquet"))
     table = pa.concat_tables([pq.read_table(part) for part in parts])
-    num_rows = rows.num_rows
-    assert table.num_rows == len(set(table["row_index"].to_pylist())) == num_rows
-    assert table["row_index"].to_pylist() == list(range(num_rows))
+    check_keys(spec, table, rows.num_rows)
     for name in rows.schema.names:
-        assert table[name].to_pylist() == rows[name].to_pylist()
-    for row_index, (status, text) in enumerate(zip(table["status"], table["completion"], strict=True)):
-        if status.as_py() == "ok":
-            tokens = expected_tokens(spec, row_index)
-            assert text.as_py() == " ".join(f"t{token}" for token in tokens)
-    check_control_files(output, num_rows)
+        carried = rows[name].to_pylist()
+        assert table[name].to_pylist() == [carried[row_index] for row_index in table["row_index"].to_pylist()]
+    for row in table.select(["row_index", "sample_index", "status", "completion"]).to_pylist():
+        if row["status"] == "ok":
+            tokens = expected_tokens(spec, row["row_index"], row["sample_index"])
+            assert row["completion"] == " ".join(f"t{token}" for token in tokens)
+    check_control_files(output, rows.num_rows, table.num_rows)
     return table
 
 
-def check_control_files(output: Path, num_rows: int) -> None:
+def check_keys(spec: JobSpec, table: pa.Table, num_rows: int) -> None:
+    """n samples of each row, one of a row that failed."""
+    keys = list(zip(table["row_index"].to_pylist(), table["sample_index"].to_pylist(), strict=True))
+    failed = {key for key, status in zip(keys, table["status"].to_pylist(), strict=True) if status == "error"}
+    expected = [(row, sample) for row in range(num_rows) for sample in range(1 if (row, 0) in failed else spec.n)]
+    assert keys == expected
+
+
+def check_control_files(output: Path, num_rows: int, num_samples: int) -> None:
     """One receipt a shard, the manifest that sums them, and no staged part."""
     manifest = json.loads((output / "_manifest.json").read_text())
     assert (output / "_SUCCESS").exists()
-    assert manifest["num_rows"] == manifest["num_ok"] + manifest["num_failed"] == num_rows
+    assert manifest["num_rows"] == num_rows
+    assert manifest["num_samples"] == manifest["num_ok"] + manifest["num_failed"] == num_samples
     receipts = sorted((output / "_jobctl" / "receipts").iterdir())
     assert [path.name for path in receipts] == [f"{shard:05d}.0.json" for shard in range(len(receipts))]
     assert [json.loads(path.read_text()) for path in receipts] == manifest["receipts"]

@@ -1,6 +1,6 @@
 """What the storage tests share: small inputs, plans of them, outcomes, and the oracle of a finished job."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from jobs.storage.commit import Step, begin_attempt, commit_shard, new_staged_pa
 from jobs.storage.durable import sha256_of
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import read_receipts
-from schemas.generation import RowOutcome, RowStatistics
+from schemas.generation import RowOutcome, RowStatistics, SampleKey
 from schemas.job import JobSpec
 from schemas.plan import Plan, ShardPlan
 from schemas.receipt import Manifest, Receipt
@@ -41,7 +41,7 @@ def plan_of(spec: JobSpec, nonce: str = "") -> Plan:
     return make_plan(spec, table, job_id_of(spec, table.files, nonce))
 
 
-def ok_outcome(row_index: int, token_ids: Sequence[int] = (5, 6, 2)) -> RowOutcome:
+def ok_outcome(row_index: int, token_ids: Sequence[int] = (5, 6, 2), sample_index: int = 0) -> RowOutcome:
     statistics = RowStatistics(
         num_target_steps=1,
         num_spec_steps=1,
@@ -51,7 +51,8 @@ def ok_outcome(row_index: int, token_ids: Sequence[int] = (5, 6, 2)) -> RowOutco
     )
     return RowOutcome(
         row_index=row_index,
-        text=f"answer {row_index}",
+        sample_index=sample_index,
+        text=f"answer {row_index}" + (f".{sample_index}" if sample_index else ""),
         finish_reason="stop",
         num_prompt_tokens=3,
         token_ids=tuple(token_ids),
@@ -64,8 +65,13 @@ def failed_outcome(row_index: int, kind: str = "null_prompt", message: str = "th
     return RowOutcome(row_index=row_index, error=(kind, message))
 
 
-def outcomes_of(shard: ShardPlan) -> dict[int, RowOutcome]:
-    return {row: ok_outcome(row) for row in range(shard.first_row, shard.end_row)}
+def by_key(outcomes: Iterable[RowOutcome]) -> dict[SampleKey, RowOutcome]:
+    return {outcome.key: outcome for outcome in outcomes}
+
+
+def outcomes_of(shard: ShardPlan, num_samples: int = 1) -> dict[SampleKey, RowOutcome]:
+    rows = range(shard.first_row, shard.end_row)
+    return by_key(ok_outcome(row, sample_index=sample) for row in rows for sample in range(num_samples))
 
 
 def receipt_of(layout: Layout, plan: Plan, shard: ShardPlan, attempt: int, staged: Path, facts: PartFacts) -> Receipt:
@@ -77,6 +83,7 @@ def receipt_of(layout: Layout, plan: Plan, shard: ShardPlan, attempt: int, stage
         part=layout.part_name(shard),
         first_row=shard.first_row,
         num_rows=facts.num_rows,
+        num_samples=facts.num_samples,
         num_ok=facts.num_ok,
         num_failed=facts.num_failed,
         size_bytes=facts.size_bytes,
@@ -93,22 +100,22 @@ def run_attempt(layout: Layout, plan: Plan, shard: ShardPlan, step: Step = no_st
     if receipt is not None:
         return receipt
     staged = new_staged_path(layout, shard, attempt)
-    facts = write_part(staged, plan, shard, read_shard(plan, shard), outcomes_of(shard), {})
+    facts = write_part(staged, plan, shard, read_shard(plan, shard), outcomes_of(shard, plan.spec.n), {})
     step("part_staged")
     return commit_shard(layout, plan, shard, receipt_of(layout, plan, shard, attempt, staged, facts), staged, step)
 
 
 def check_finished(layout: Layout, plan: Plan, manifest: Manifest | None) -> None:
-    """Every row once and in order, parts as their receipts say, and nothing else left."""
+    """Every sample once and in order, parts as their receipts say, and nothing else left."""
     assert manifest is not None
     assert layout.success_path.exists()
-    rows: list[int] = []
+    keys: list[SampleKey] = []
     for shard, receipt in zip(plan.shards, manifest.receipts, strict=True):
         part = layout.part_path(shard)
         assert receipt.part == layout.part_name(shard)
         assert (receipt.sha256, receipt.size_bytes) == (sha256_of(part), part.stat().st_size)
-        rows += pq.ParquetFile(part).read(["row_index"]).column(0).to_pylist()
-    assert rows == list(range(plan.num_rows))
+        keys += zip(*pq.ParquetFile(part).read(["row_index", "sample_index"]).to_pydict().values(), strict=True)
+    assert keys == [(row, sample) for row in range(plan.num_rows) for sample in range(plan.spec.n)]
     assert list(manifest.receipts) == [read_receipts(layout)[shard.shard_index] for shard in plan.shards]
     assert leftovers(layout) == []
 

@@ -1,4 +1,4 @@
-"""A real small engine without torch: tokens follow from a row's seed, and a round takes as long as it is told.
+"""A real small engine without torch: tokens follow from a sample's seed, and a round takes as long as it is told.
 
 Its model is a directory whose config.json says what it does:
 round_seconds: how long a round takes. tokens_per_round: of each row of a batch. load_seconds: of the model.
@@ -42,9 +42,9 @@ def load_session(spec: JobSpec, threads: int | None) -> "ToySession":
     return ToySession(spec)
 
 
-def expected_tokens(spec: JobSpec, row_index: int) -> tuple[int, ...]:
-    """What a row's tokens must be, whoever generates it, and however often it was begun."""
-    source = random.Random(derive_row_seed(spec.seed, row_index))
+def expected_tokens(spec: JobSpec, row_index: int, sample_index: int = 0) -> tuple[int, ...]:
+    """What a sample's tokens must be, whoever generates it, and however often it was begun."""
+    source = random.Random(derive_row_seed(spec.seed, row_index, sample_index))
     return tuple(source.randrange(NUM_TOKENS) for _ in range(spec.max_new_tokens))
 
 
@@ -57,6 +57,7 @@ class ToySession:
             raise InvalidJob(self.options["refuse"])
         time.sleep(self.options.get("load_seconds", 0))
         self.load_seconds = time.monotonic() - began
+        self._num_rounds = 0
 
     def serves(self, spec: JobSpec) -> bool:
         return (spec.model, spec.revision) == (self.spec.model, self.spec.revision)
@@ -64,22 +65,25 @@ class ToySession:
     def configure(self, spec: JobSpec) -> None:
         self.spec = spec
 
-    def encode(self, row: InputRow, plan: Plan) -> Request:
+    def encode(self, row: InputRow, plan: Plan) -> list[Request]:
         if row.error is not None:
             raise RowFailed(*row.error)
         prompt = row.prompt or ""
         if prompt == "too long":
             raise RowFailed("prompt_too_long", "the prompt is too long")
-        seed = derive_row_seed(self.spec.seed, row.row_index)
-        return Request(row.row_index, tuple(prompt.encode()), self.spec.max_new_tokens, seed)
+        seeds = [derive_row_seed(self.spec.seed, row.row_index, sample) for sample in range(self.spec.n)]
+        common = (row.row_index, tuple(prompt.encode()), self.spec.max_new_tokens)
+        return [Request(*common, seed, sample_index=sample) for sample, seed in enumerate(seeds)]
 
     def generate(self, requests: Sequence[Request], on_round: Callable[[], None]) -> Iterator[Completion]:
-        """Batches of batch_size rows, each a few rounds long; rows of a batch end in reverse order."""
+        """Batches of batch_size samples, each a few rounds long; samples of a batch end in reverse order."""
+        self._num_rounds = 0
         for first in range(0, len(requests), self.spec.batch_size):
             batch = requests[first : first + self.spec.batch_size]
             for _ in range(self._rounds()):
                 time.sleep(self.options.get("round_seconds", 0))
                 on_round()
+                self._num_rounds += 1
             for request in reversed(batch):
                 yield self._completion(request)
 
@@ -88,6 +92,10 @@ class ToySession:
 
     def versions(self) -> dict[str, str]:
         return {"engine": "toy"}
+
+    def speculation(self) -> dict[str, Any]:
+        """It drafts nothing, in each of its rounds."""
+        return {"rounds_by_k": {"none": {"0": self._num_rounds}}}
 
     def _rounds(self) -> int:
         return -(-self.spec.max_new_tokens // self.options.get("tokens_per_round", 4))
@@ -99,7 +107,8 @@ class ToySession:
         if prompt == self.options.get("fail_at_prompt"):
             raise ArithmeticError("nobody foresaw this")
         statistics = RowStatistics(num_target_steps=request.max_new_tokens - 1)
-        return Completion(request.row_index, expected_tokens(self.spec, request.row_index), "length", statistics)
+        tokens = expected_tokens(self.spec, request.row_index, request.sample_index)
+        return Completion(request.row_index, tokens, "length", statistics, request.sample_index)
 
 
 def write_input(path: Path, prompts: Sequence[str | None]) -> str:

@@ -2,8 +2,8 @@
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from jobs.control.store import Store
 from jobs.settings import Settings
@@ -44,8 +44,8 @@ class Session(Protocol):
     def configure(self, spec: JobSpec) -> None:
         """Prepares for a job that `serves` accepts. Raises InvalidJob."""
 
-    def encode(self, row: InputRow, plan: Plan) -> Request:
-        """Raises RowFailed."""
+    def encode(self, row: InputRow, plan: Plan) -> Sequence[Request]:
+        """The row's samples, 0 to n - 1; the same whoever encodes it. Raises RowFailed."""
 
     def generate(self, requests: Sequence[Request], on_round: Callable[[], None]) -> Iterator[Completion]:
         """In any order. on_round is called between rounds; what it raises ends the generation."""
@@ -54,6 +54,12 @@ class Session(Protocol):
 
     def versions(self) -> dict[str, str]:
         """What made the outputs: kept in every part's metadata."""
+
+    def speculation(self) -> Mapping[str, Any]:
+        """What drafting did in the last `generate`, for the shard's receipt: JSON, finite numbers; empty where nothing.
+
+        `rounds_by_k`: source -> k, as text -> rounds.
+        """
 
 
 SessionFactory = Callable[[JobSpec, int | None], Session]

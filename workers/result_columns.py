@@ -1,4 +1,4 @@
-"""Outcomes to columns: the result columns of a part, in row order."""
+"""Outcomes to columns: the result columns of a part, in the order of rows and their samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,6 +35,7 @@ def _text(text: str | None) -> str | None:
 
 VALUES: Mapping[str, Value] = {
     "row_index": lambda outcome: outcome.row_index,
+    "sample_index": lambda outcome: outcome.sample_index,
     "status": lambda outcome: "ok" if outcome.error is None else "error",
     "error_kind": lambda outcome: None if outcome.error is None else outcome.error[0],
     "error_message": lambda outcome: None if outcome.error is None else _text(outcome.error[1]),

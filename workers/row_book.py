@@ -2,12 +2,13 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from jobs.storage.checkpoint import append_rows, read_finished
 from schemas.errors import CommitConflict, QueueUnavailable
-from schemas.generation import RowOutcome
+from schemas.generation import RowOutcome, SampleKey
 from workers.attempt import Attempt
 from workers.totals import RowTotals
 
@@ -15,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class RowBook:
-    """A shard's outcomes by row_index, those that earlier attempts saved to begin with.
+    """A shard's outcomes by row and sample, those that earlier attempts saved to begin with.
 
     New ones are saved every checkpoint_seconds, and when the book's block is left by an error.
     """
@@ -24,18 +25,33 @@ class RowBook:
         self.outcomes = read_finished(attempt.layout, attempt.shard)
         self._attempt = attempt
         self._unsaved: list[RowOutcome] = []
+        self._num_waiting: Counter[int] = Counter()  # samples to come, by row_index
+        self._num_rows_done = self._count_rows_done()
         self._totals = RowTotals()
         self._began_at = self._saved_at = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._attempt.lease.report(num_rows_done=len(self.outcomes))
+        self._attempt.lease.report(num_rows_done=self._num_rows_done)
         return self
+
+    def has_failed(self, row_index: int) -> bool:
+        """Whether an earlier attempt found that the row cannot be generated."""
+        first = self.outcomes.get((row_index, 0))
+        return first is not None and first.error is not None
+
+    def begin(self, waiting: Iterable[SampleKey]) -> None:
+        """Generation begins, of these samples: what rates are counted from."""
+        self._num_waiting = Counter(row_index for row_index, _ in waiting)
+        self._num_rows_done = self._count_rows_done()
+        self._began_at = self._saved_at = time.monotonic()
 
     def add(self, outcomes: Sequence[RowOutcome]) -> None:
         """Raises ShardRetryable where they cannot be saved."""
         for outcome in outcomes:
-            self.outcomes[outcome.row_index] = outcome
+            self.outcomes[outcome.key] = outcome
             self._totals.add(outcome)
+            self._num_waiting[outcome.row_index] -= 1
+            self._num_rows_done += self._num_waiting[outcome.row_index] <= 0
         self._unsaved += outcomes
         self._report()
         if time.monotonic() - self._saved_at >= self._attempt.context.settings.checkpoint_seconds:
@@ -51,9 +67,8 @@ class RowBook:
             # The error that ended the block is the one to tell; these rows are generated again.
             log.exception("shard %d: finished rows could not be saved", self._attempt.shard.shard_index)
 
-    def begin(self) -> None:
-        """Generation begins: what rates are counted from."""
-        self._began_at = self._saved_at = time.monotonic()
+    def _count_rows_done(self) -> int:
+        return len({row_index for row_index, _ in self.outcomes} - self._num_waiting.keys())
 
     def _save(self) -> None:
         attempt = self._attempt
@@ -71,7 +86,7 @@ class RowBook:
 
     def _report(self) -> None:
         self._attempt.lease.report(
-            num_rows_done=len(self.outcomes),
+            num_rows_done=self._num_rows_done,
             num_tokens=self._totals.num_completion_tokens,
             num_spec_steps=self._totals.num_spec_steps,
             num_draft_tokens=self._totals.num_draft_tokens,

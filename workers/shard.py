@@ -2,7 +2,9 @@
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jobs.clock import utc_now
 from jobs.plan.plans import plan_of
@@ -12,7 +14,7 @@ from jobs.storage.finish import commit_job
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import committed_shards
 from schemas.errors import LeaseLost, QueueUnavailable, SpecbatchError
-from schemas.generation import RowOutcome
+from schemas.generation import RowOutcome, SampleKey
 from schemas.message import ShardMessage
 from schemas.plan import Plan, ShardPlan
 from schemas.receipt import Receipt, ShardStatistics
@@ -71,7 +73,7 @@ def do_shard(attempt: Attempt) -> None:
         generate_rows(attempt, session, shard_rows.rows, book)
         generate_seconds = time.monotonic() - began
         attempt.lease.report(phase="committing")
-        publish_shard(attempt, shard_rows, book.outcomes, session.versions(), load_seconds, generate_seconds)
+        publish_shard(attempt, shard_rows, book.outcomes, session, load_seconds, generate_seconds)
 
 
 def load(attempt: Attempt) -> tuple[Session, float]:
@@ -86,15 +88,15 @@ def load(attempt: Attempt) -> tuple[Session, float]:
 def publish_shard(
     attempt: Attempt,
     shard_rows: ShardRows,
-    outcomes: dict[int, RowOutcome],
-    versions: dict[str, str],
+    outcomes: dict[SampleKey, RowOutcome],
+    session: Session,
     load_seconds: float,
     generate_seconds: float,
 ) -> None:
     """Writes the part aside and commits it."""
     began = time.monotonic()
     staged = new_staged_path(attempt.layout, attempt.shard, attempt.number)
-    facts = write_part(staged, attempt.plan, attempt.shard, shard_rows, outcomes, versions)
+    facts = write_part(staged, attempt.plan, attempt.shard, shard_rows, outcomes, session.versions())
     try:
         attempt.lease.confirm()
     except LeaseLost:
@@ -103,11 +105,14 @@ def publish_shard(
         raise
     totals = RowTotals.of(outcomes.values())
     statistics = totals.with_seconds(generate_seconds, load_seconds, time.monotonic() - began)
-    commit_shard(attempt.layout, attempt.plan, attempt.shard, receipt_of(attempt, staged, facts, statistics), staged)
+    receipt = receipt_of(attempt, staged, facts, statistics, session.speculation())
+    commit_shard(attempt.layout, attempt.plan, attempt.shard, receipt, staged)
     clear(attempt.layout, attempt.shard)
 
 
-def receipt_of(attempt: Attempt, staged: Path, facts: PartFacts, statistics: ShardStatistics) -> Receipt:
+def receipt_of(
+    attempt: Attempt, staged: Path, facts: PartFacts, statistics: ShardStatistics, speculation: Mapping[str, Any]
+) -> Receipt:
     return Receipt(
         job_id=attempt.plan.job_id,
         shard_index=attempt.shard.shard_index,
@@ -116,6 +121,7 @@ def receipt_of(attempt: Attempt, staged: Path, facts: PartFacts, statistics: Sha
         part=attempt.layout.part_name(attempt.shard),
         first_row=attempt.shard.first_row,
         num_rows=facts.num_rows,
+        num_samples=facts.num_samples,
         num_ok=facts.num_ok,
         num_failed=facts.num_failed,
         size_bytes=facts.size_bytes,
@@ -123,6 +129,7 @@ def receipt_of(attempt: Attempt, staged: Path, facts: PartFacts, statistics: Sha
         worker=attempt.context.options.name,
         committed_at=utc_now(),
         statistics=statistics,
+        speculation=dict(speculation) or None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Sums over a shard's rows."""
+"""Sums over the samples of a shard's rows."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from schemas.receipt import ShardStatistics
 
 @dataclass(slots=True)
 class RowTotals:
-    """Sums over ok rows, named as in a receipt."""
+    """Sums over ok samples, named as in a receipt."""
 
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
@@ -18,6 +18,7 @@ class RowTotals:
     num_spec_steps: int = 0
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
+    num_cut_target_tokens: int = 0
 
     @classmethod
     def of(cls, outcomes: Iterable[RowOutcome]) -> Self:
@@ -36,6 +37,7 @@ class RowTotals:
         self.num_spec_steps += statistics.num_spec_steps
         self.num_draft_tokens += statistics.num_draft_tokens
         self.num_accepted_draft_tokens += statistics.num_accepted_draft_tokens
+        self.num_cut_target_tokens += statistics.num_cut_target_tokens
 
     def with_seconds(self, generate: float, load: float, commit: float) -> ShardStatistics:
         return ShardStatistics(**asdict(self), generate_seconds=generate, load_seconds=load, commit_seconds=commit)

@@ -13,17 +13,19 @@ from jobs.storage.durable import retryable_io, sha256_of, temp_path
 from jobs.texts import one_line
 from schemas.columns import part_schema
 from schemas.errors import ShardRetryable
-from schemas.generation import RowOutcome
+from schemas.generation import RowOutcome, SampleKey
 from schemas.plan import Plan, ShardPlan
+from workers.ordering import ordered_outcomes
 from workers.reader import ShardRows
 from workers.result_columns import result_arrays
 
 
 @dataclass(frozen=True, slots=True)
 class PartFacts:
-    """What a receipt says of a part. sha256: of its bytes."""
+    """What a receipt says of a part. num_rows: of the input. num_samples: of the part. sha256: of its bytes."""
 
     num_rows: int
+    num_samples: int
     num_ok: int
     num_failed: int
     size_bytes: int
@@ -35,22 +37,22 @@ def write_part(
     plan: Plan,
     shard: ShardPlan,
     shard_rows: ShardRows,
-    outcomes: Mapping[int, RowOutcome],
+    outcomes: Mapping[SampleKey, RowOutcome],
     metadata: Mapping[str, str],
 ) -> PartFacts:
-    """Writes and checks a shard's part. outcomes: by row_index, one for each row of the shard.
+    """Writes and checks a shard's part. outcomes: those of each of the shard's rows, and no others.
 
     metadata: kept in the file under `specbatch.<key>`, beside job, model, draft and version. Raises ShardRetryable
     where an outcome is missing or foreign, or the file cannot be written; `path` is then not there.
     """
     ordered = ordered_outcomes(shard, outcomes)
-    table = part_table(plan, shard_rows.table, ordered, metadata)
+    table = part_table(plan, carried_rows(shard, shard_rows.table, ordered), ordered, metadata)
     temp = temp_path(path)
     try:
         with retryable_io(f"shard {shard.shard_index}: cannot write its part"):
             pq.write_table(table, temp, compression="zstd", write_page_checksum=True)
-            check_part(temp, table, f"{plan.spec.output_prefix}row_index")
-            facts = _facts(temp, ordered)
+            check_part(temp, table, [plan.spec.output_prefix + name for name in ("row_index", "sample_index")])
+            facts = _facts(temp, shard, ordered)
             os.replace(temp, path)
     except pa.ArrowException as error:
         raise ShardRetryable(f"shard {shard.shard_index}: cannot write its part: {one_line(error)}") from error
@@ -59,17 +61,12 @@ def write_part(
     return facts
 
 
-def ordered_outcomes(shard: ShardPlan, outcomes: Mapping[int, RowOutcome]) -> list[RowOutcome]:
-    """The shard's outcomes in row order. Raises ShardRetryable where they are not exactly those of its rows."""
-    rows = range(shard.first_row, shard.end_row)
-    missing = [row for row in rows if row not in outcomes]
-    foreign = [row for row, outcome in outcomes.items() if row not in rows or outcome.row_index != row]
-    if missing or foreign:
-        raise ShardRetryable(
-            f"shard {shard.shard_index}: {len(missing)} rows without outcome {missing[:3]}, "
-            f"{len(foreign)} outcomes of other rows {foreign[:3]}"
-        )
-    return [outcomes[row] for row in rows]
+def carried_rows(shard: ShardPlan, carried: pa.Table, outcomes: Sequence[RowOutcome]) -> pa.Table:
+    """The input row of each outcome, in the outcomes' order: once for each of its samples."""
+    if len(outcomes) == carried.num_rows:  # each row has one at least
+        return carried
+    # Not `take`: Arrow has none for some types, and copies that may pass 2 GiB.
+    return pa.concat_tables(carried.slice(outcome.row_index - shard.first_row, 1) for outcome in outcomes)
 
 
 def part_table(plan: Plan, carried: pa.Table, outcomes: Sequence[RowOutcome], metadata: Mapping[str, str]) -> pa.Table:
@@ -89,6 +86,8 @@ def part_metadata(plan: Plan, extra: Mapping[str, str]) -> dict[bytes, bytes]:
         "model": spec.model,
         "revision": spec.revision or "",
         "draft": spec.draft,
+        "draft_model": spec.draft_model or "",
+        "draft_revision": spec.draft_revision or "",
         "version": own_version(),
         **extra,
     }
@@ -102,16 +101,18 @@ def own_version() -> str:
         return "unknown"
 
 
-def check_part(path: Path, table: pa.Table, index: str) -> None:
-    """Reopens a written part. Raises ShardRetryable where rows, schema or row_index (`index`) are not `table`'s."""
+def check_part(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
+    """Reopens a written part. Raises ShardRetryable where rows, schema or the columns `keys` are not `table`'s."""
     with pq.ParquetFile(path, page_checksum_verification=True) as part:
         wrong = [] if part.metadata.num_rows == table.num_rows else ["rows"]
         wrong += [] if part.schema_arrow.equals(table.schema) else ["schema"]
-        wrong += [] if part.read([index]).column(0).equals(table.column(index)) else [index]
+        read = part.read(keys)
+        wrong += [key for key in keys if not read.column(key).equals(table.column(key))]
     if wrong:
         raise ShardRetryable(f"the part that was written differs in {', '.join(wrong)}")
 
 
-def _facts(path: Path, outcomes: Sequence[RowOutcome]) -> PartFacts:
+def _facts(path: Path, shard: ShardPlan, outcomes: Sequence[RowOutcome]) -> PartFacts:
     num_ok = sum(outcome.error is None for outcome in outcomes)
-    return PartFacts(len(outcomes), num_ok, len(outcomes) - num_ok, path.stat().st_size, sha256_of(path))
+    counts = (shard.num_rows, len(outcomes), num_ok, len(outcomes) - num_ok)
+    return PartFacts(*counts, path.stat().st_size, sha256_of(path))

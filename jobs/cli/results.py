@@ -12,7 +12,7 @@ import click
 from jobs.cli.connect import connected
 from jobs.cli.output import table
 from jobs.plan.planning import load_plan
-from jobs.report import short_row
+from jobs.report import short_rows
 from jobs.storage.layout import Layout
 from jobs.storage.results import read_results
 from schemas.plan import Plan
@@ -66,7 +66,7 @@ def _rows(layout: Layout, plan: Plan, errors: bool) -> Iterator[dict[str, Any]]:
 
 
 def _print_table(rows: Iterator[Mapping[str, Any]], prefix: str) -> None:
-    shown = [short_row(row, prefix) for row in rows]
+    shown = short_rows(rows, prefix)
     if shown:
         click.echo(table(shown, list(shown[0])))
 

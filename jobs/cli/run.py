@@ -17,7 +17,7 @@ from jobs.follow import Follower
 from jobs.local.children import Children
 from jobs.local.nodes import worker_children
 from jobs.plan.planning import load_plan
-from jobs.report import progress, sample_rows, short_row, summary
+from jobs.report import progress, sample_rows, short_rows, summary
 from jobs.storage.layout import Layout
 from jobs.submit import submit
 from schemas.job import JobSpec
@@ -75,7 +75,7 @@ def print_summary(status: JobStatus) -> None:
     output = Path(status.output)
     plan = load_plan(output)
     click.echo(summary(status))
-    rows = [short_row(row, plan.spec.output_prefix) for row in sample_rows(Layout(output), plan)]
+    rows = short_rows(sample_rows(Layout(output), plan), plan.spec.output_prefix)
     if rows:
         click.echo("\n" + table(rows, list(rows[0])))
 

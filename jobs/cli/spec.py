@@ -58,7 +58,20 @@ def default_output(input_name: str) -> str:
 
 
 def _in_option_words(error: ValidationError) -> str:
-    key, separator, problem = first_problem(error).partition(": ")
-    if separator and key in JobSpec.model_fields:
-        return f"{option_name(key)}: {problem}"
-    return first_problem(error)
+    """pydantic's first complaint, with options as they are typed. JobSpec's own begin with the name of one."""
+    problem = error.errors(include_url=False)[0]
+    if not problem["loc"]:
+        return _with_option_names(first_problem(error))
+    key, *within = problem["loc"]
+    value = f" {problem['input']!r}:" if within else ""
+    return f"{option_name(str(key))}:{value} {first_problem(error).partition(': ')[2]}"
+
+
+def _with_option_names(complaint: str) -> str:
+    first, _, rest = complaint.partition(" ")
+    words = re.sub(r"[a-z]+(?:_[a-z]+)+", lambda found: _named(found[0]), rest)
+    return f"{_named(first)} {words}"
+
+
+def _named(word: str) -> str:
+    return option_name(word) if word in JobSpec.model_fields else word

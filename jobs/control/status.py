@@ -5,6 +5,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+from pydantic import JsonValue
+
+from jobs.control.speculation import merge_speculation
 from jobs.control.state import JobRecord, ShardProgress, ShardStates
 from jobs.control.store import Store
 from jobs.plan.planning import load_plan
@@ -33,12 +36,14 @@ class RowRange(Value):
 class JobStatus(Value):
     """How a job stands.
 
-    num_ok, num_failed: committed rows. num_rows_running: rows of shards that a worker has now, of which
-    num_rows_generated are finished and not committed yet.
+    num_rows_done: committed rows of the input; num_ok, num_failed: their samples, one each unless the job asks for
+    more. num_rows_running: rows of shards that a worker has now, of which num_rows_generated are finished and not
+    committed yet.
     message: why the job failed, or what the first dead shard said.
     missing_rows: rows that will not come, where the job ended without them.
     tokens_per_second: of the running workers together; of a job at rest, over the time it was worked on.
     draft_acceptance_rate, mean_acceptance_length: of committed rows and running ones; None without drafts.
+    speculation: the newest receipt's, with `rounds_by_k` summed over all; None where there is none.
     """
 
     job_id: str
@@ -50,6 +55,7 @@ class JobStatus(Value):
     finished_at: str | None = None
     message: str | None = None
     num_rows: int
+    num_rows_done: int = 0
     num_ok: int = 0
     num_failed: int = 0
     num_rows_running: int = 0
@@ -64,6 +70,7 @@ class JobStatus(Value):
     tokens_per_second: float | None = None
     draft_acceptance_rate: float | None = None
     mean_acceptance_length: float | None = None
+    speculation: dict[str, JsonValue] | None = None
     workers: tuple[str, ...] = ()
 
     @property
@@ -71,7 +78,7 @@ class JobStatus(Value):
         return self.state in TERMINAL_STATES
 
     @property
-    def num_rows_done(self) -> int:
+    def num_samples(self) -> int:
         return self.num_ok + self.num_failed
 
 
@@ -127,6 +134,7 @@ def make_status(plan: Plan, record: JobRecord, states: ShardStates) -> JobStatus
         finished_at=manifest.finished_at if manifest else None,
         message=_message(state, record, states),
         num_rows=plan.num_rows,
+        num_rows_done=sum(receipt.num_rows for receipt in receipts.values()),
         num_ok=sum(receipt.num_ok for receipt in receipts.values()),
         num_failed=sum(receipt.num_failed for receipt in receipts.values()),
         num_rows_running=sum(plan.shards[shard].num_rows for shard in running),
@@ -141,6 +149,7 @@ def make_status(plan: Plan, record: JobRecord, states: ShardStates) -> JobStatus
         tokens_per_second=_tokens_per_second(totals, receipts.values(), running.values()),
         draft_acceptance_rate=_acceptance_rate(totals, running.values()),
         mean_acceptance_length=_acceptance_length(totals, running.values()),
+        speculation=merge_speculation(receipts.values()),
         workers=tuple(sorted({progress.worker for progress in running.values()})),
     )
 

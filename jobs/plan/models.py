@@ -30,6 +30,14 @@ _GGUF_HEADER_BYTES = 8 * 2**20  # holds the metadata of common vocabularies
 _HUB_TIMEOUT_SECONDS = 20
 
 
+def resolve_draft_model(model: str, revision: str | None = None) -> str:
+    """`resolve_model` of the model that drafts; what is wrong with it names its own options."""
+    try:
+        return resolve_model(model, revision)
+    except InvalidJob as error:
+        raise InvalidJob(f"--draft-model: {str(error).replace('--revision', '--draft-revision')}") from error
+
+
 def resolve_model(model: str, revision: str | None = None) -> str:
     """The revision that a job pins: the hub commit, or `sha256:…` of a local folder or .gguf file.
 

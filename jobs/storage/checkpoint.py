@@ -1,4 +1,4 @@
-"""Finished rows of a running shard, saved so that the next attempt generates only the others.
+"""Finished samples of a running shard's rows, saved so that the next attempt generates only the others.
 
 A part's name holds the hash of its bytes, so that a torn or damaged one is known and ignored.
 """
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from jobs.storage.durable import make_dirs, replace, retryable_io
 from jobs.storage.layout import Layout
-from schemas.generation import RowOutcome, RowStatistics
+from schemas.generation import RowOutcome, RowStatistics, SampleKey
 from schemas.plan import ShardPlan
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ NUM_DIGEST_CHARS = 32
 
 
 def append_rows(layout: Layout, shard: ShardPlan, attempt: int, outcomes: Sequence[RowOutcome]) -> None:
-    """Saves finished rows durably. Raises ShardRetryable on I/O errors."""
+    """Saves finished samples durably. Raises ShardRetryable on I/O errors."""
     if not outcomes:
         return
     data = _to_parquet(outcomes)
@@ -37,11 +37,11 @@ def append_rows(layout: Layout, shard: ShardPlan, attempt: int, outcomes: Sequen
         replace(path, data)
 
 
-def read_finished(layout: Layout, shard: ShardPlan) -> dict[int, RowOutcome]:
-    """row_index -> outcome of every saved row of the shard, whichever attempt saved it: any copy is as good."""
+def read_finished(layout: Layout, shard: ShardPlan) -> dict[SampleKey, RowOutcome]:
+    """Outcomes of all saved samples of the shard, whichever attempt saved them: any copy is as good."""
     rows = range(shard.first_row, shard.end_row)
     outcomes = (o for path in _parts(layout, shard) for o in _read_part(path) if o.row_index in rows)
-    return {outcome.row_index: outcome for outcome in outcomes}
+    return {outcome.key: outcome for outcome in outcomes}
 
 
 def clear(layout: Layout, shard: ShardPlan) -> None:
@@ -73,6 +73,7 @@ def _to_parquet(outcomes: Sequence[RowOutcome]) -> bytes:
     # JSON holds every str exactly, also the lone surrogates that Arrow refuses.
     columns = {
         "row_index": pa.array([outcome.row_index for outcome in outcomes], pa.int64()),
+        "sample_index": pa.array([outcome.sample_index for outcome in outcomes], pa.int32()),
         "outcome": pa.array([json.dumps(asdict(outcome)) for outcome in outcomes], pa.string()),
     }
     buffer = io.BytesIO()

@@ -135,11 +135,14 @@ def _settle(layout: Layout, receipt: Receipt, staged: Path, temp: Path) -> None:
 def _check_receipt(layout: Layout, plan: Plan, shard: ShardPlan, receipt: Receipt, staged: Path) -> None:
     """Raises ValueError where the caller's values do not belong together."""
     names = (receipt.job_id, receipt.staged, receipt.part)
-    rows = (receipt.shard_index, receipt.first_row, receipt.num_rows, receipt.num_ok + receipt.num_failed)
+    rows = (receipt.shard_index, receipt.first_row, receipt.num_rows)
+    samples = (receipt.num_samples, receipt.num_ok, receipt.num_failed)
     if names != (plan.job_id, staged.name, layout.part_name(shard)) or staged.parent != layout.staged_dir:
         raise ValueError(f"receipt {names} is not one of {staged} in {plan.job_id}")
-    if rows != (shard.shard_index, shard.first_row, shard.num_rows, shard.num_rows):
-        raise ValueError(f"receipt (shard, first row, rows, ok + failed) {rows} is not one of {shard}")
+    if rows != (shard.shard_index, shard.first_row, shard.num_rows):
+        raise ValueError(f"receipt (shard, first row, rows) {rows} is not one of {shard}")
+    if receipt.num_samples < receipt.num_rows or receipt.num_samples != receipt.num_ok + receipt.num_failed:
+        raise ValueError(f"receipt (samples, ok, failed) {samples} is not one of {shard.num_rows} rows")
 
 
 def _is_fenced(layout: Layout, shard_index: int, attempt: int) -> bool:

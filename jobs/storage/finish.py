@@ -43,6 +43,7 @@ def make_manifest(plan: Plan, receipts: Sequence[Receipt]) -> Manifest:
         job_id=plan.job_id,
         spec_sha256=plan.spec.digest(),
         num_rows=plan.num_rows,
+        num_samples=sum(receipt.num_samples for receipt in receipts),
         num_ok=sum(receipt.num_ok for receipt in receipts),
         num_failed=sum(receipt.num_failed for receipt in receipts),
         finished_at=max(receipt.committed_at for receipt in receipts),

@@ -12,8 +12,12 @@ import transformers
 
 from schemas.generation import Completion, Request
 from schemas.job import Dtype
+from workers.engine.batch import Batch
 from workers.engine.buckets import BucketPolicy
-from workers.engine.engine import Engine, EngineOptions
+from workers.engine.drafts.base import HostDraft, HostSource
+from workers.engine.engine import Engine
+from workers.engine.options import EngineOptions
+from workers.engine.prefill import longest_first, prefill
 from workers.engine.reference import reference_decode
 from workers.engine.target import Target
 
@@ -116,7 +120,9 @@ class Ending:
 def reference(target: Target, requests: Sequence[Request]) -> dict[int, Ending]:
     """What the slow decoder makes of each request, by row_index."""
     return {
-        request.row_index: Ending(*reference_decode(target.model, request, target.eos_token_ids, target.context_length))
+        request.row_index: Ending(
+            *reference_decode(target.model, request, target.eos_token_ids, target.context_length, target.decode)
+        )
         for request in requests
     }
 
@@ -131,11 +137,24 @@ def make_engine(
     batch_size: int = 3,
     draft: str = "ngram",
     k: int = 3,
-    draft_source: Any = None,
+    draft_source: HostSource | None = None,
     policy: Any = SMALL_BUCKETS,
+    draft_model: Target | None = None,
+    **options: Any,
 ) -> Engine:
-    options = EngineOptions(batch_size=batch_size, draft=draft, num_draft_tokens=k)  # type: ignore[arg-type]
-    return Engine(target, PlainDevice(), options, draft_source, policy)
+    """An engine that drafts k tokens in every round, from draft_source where one is given."""
+    all_options = {"batch_size": batch_size, "draft": draft, "draft_lengths": (k,), **options}
+    source = HostDraft("scripted", draft_source, target.device) if draft_source else None
+    return Engine(target, PlainDevice(), EngineOptions(**all_options), draft_model, source, policy)
+
+
+def make_batch(target: Target, requests: Sequence[Request], **options: Any) -> Batch:
+    """The batch of an engine after its first prefills: every request in a slot."""
+    batch = make_engine(target, **options)._batch_for(requests)
+    waiting = longest_first(requests)
+    while waiting:
+        assert prefill(batch, waiting) == []
+    return batch
 
 
 @pytest.fixture(params=FAMILIES)

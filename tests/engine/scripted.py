@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from schemas.generation import Request
 from tests.engine.conftest import VOCAB_SIZE, Ending
+from workers.engine.drafts.guess import Guess
 
 
 class OracleDraft:
@@ -18,11 +19,15 @@ class OracleDraft:
         self._rest[slot] = list(self._scripts[tuple(tokens[:-1])][1:])
 
     def extend(self, slot: int, tokens: Sequence[int]) -> None:
-        assert self._rest[slot][: len(tokens)] == list(tokens)
+        rest = self._rest[slot]  # which a stop text may have cut inside these tokens
+        assert rest[: len(tokens)] == list(tokens)[: len(rest)]
         del self._rest[slot][: len(tokens)]
 
-    def propose(self, limits: Sequence[int]) -> list[list[int]]:
-        return [self._spoil(rest[:limit]) for rest, limit in zip(self._rest, limits, strict=True)]
+    def finish(self, slot: int) -> None:
+        self._rest[slot] = []
+
+    def guess(self, limits: Sequence[int]) -> list[Guess]:
+        return [Guess(self._spoil(rest[: max(n, 0)])) for rest, n in zip(self._rest, limits, strict=True)]
 
     def _spoil(self, tokens: list[int]) -> list[int]:
         return tokens

@@ -19,6 +19,7 @@ from tests.engine.conftest import (
     with_eos,
 )
 from tests.engine.scripted import NoisyDraft, OracleDraft
+from workers.engine.drafts.guess import Guess
 from workers.engine.statistics import cut_run
 
 pytestmark = pytest.mark.engine
@@ -87,11 +88,11 @@ class WatchedOracle(OracleDraft):
         super().__init__(num_slots, requests, endings)
         self.limits: set[int] = set()
 
-    def propose(self, limits: Sequence[int]) -> list[list[int]]:
+    def guess(self, limits: Sequence[int]) -> list[Guess]:
         self.limits |= set(limits)
         for limit, rest in zip(limits, self._rest, strict=True):
             assert limit == min(4, max(len(rest) - 1, 0))
-        return super().propose(limits)
+        return super().guess(limits)
 
 
 @pytest.mark.parametrize("draft", ["none", "ngram", "noisy"])

@@ -9,7 +9,8 @@ from schemas.job import JobSpec
 from tests.engine.conftest import PlainDevice, endings, make_engine, make_requests, reference, tiny_target
 from workers.engine import engine as engine_module
 from workers.engine.cache import RaggedCache
-from workers.engine.engine import Engine, EngineOptions
+from workers.engine.engine import Engine
+from workers.engine.options import EngineOptions
 
 pytestmark = pytest.mark.engine
 
@@ -99,12 +100,12 @@ def test_seconds_inside_forwards_are_counted() -> None:
 
 
 def test_options_are_those_of_the_job() -> None:
-    spec = JobSpec(
-        input="in", output="out", model="m", batch_size=5, draft="ngram", num_draft_tokens=7, ngram_min=2, ngram_max=4
-    )
-    assert EngineOptions.of(spec) == EngineOptions(5, "ngram", 7, 2, 4)
-    assert EngineOptions.of(spec).window == spec.window == 8
-    assert EngineOptions.of(spec.model_copy(update={"draft": "none"})).window == 1
+    spec = JobSpec(input="in", output="out", model="m", batch_size=5, draft_lengths=(7, 2), ngram_min=2, ngram_max=4)
+    options = EngineOptions.of(spec)
+    assert options == EngineOptions(5, "ngram", (2, 7), ngram_min=2, ngram_max=4)
+    assert options.ladder == options.planned_lengths == (2, 7)
+    plain = EngineOptions.of(spec.model_copy(update={"draft": "none"}))
+    assert plain.ladder == plain.planned_lengths == (0,)
 
 
 def test_default_options_run() -> None:

@@ -71,7 +71,7 @@ def test_a_family_is_refused_before_its_weights_are_read(folder):
     (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     config = transformers.AutoConfig.for_model("bloom").to_dict()
     (folder / "config.json").write_text(json.dumps(config, default=str))
-    with pytest.raises(InvalidJob, match=r"model family bloom is not supported: .*ALiBi"):
+    with pytest.raises(InvalidJob, match=r"model family bloom is not supported by engine speculative: .*ALiBi"):
         load(folder)
 
 

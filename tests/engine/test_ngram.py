@@ -4,12 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.engine.drafts import make_draft
 from workers.engine.drafts.ngram import NgramDraft
+from workers.engine.drafts.none import NoDraft
 
 pytestmark = pytest.mark.engine
 
 tokens = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+
+
+def guessed(draft: NgramDraft | NoDraft, limits: list[int]) -> list[list[int]]:
+    return [guess.tokens for guess in draft.guess(limits)]
 
 
 def searched(row: list[int], limit: int, ngram_min: int, ngram_max: int) -> list[int]:
@@ -31,37 +35,45 @@ def test_the_index_agrees_with_a_search(parts: list[list[int]], ngram_min: int, 
     for part in parts[1:]:
         draft.extend(0, part)
     row = [token for part in parts for token in part]
-    assert draft.propose([limit]) == [searched(row, limit, ngram_min, ngram_max)]
+    assert guessed(draft, [limit]) == [searched(row, limit, ngram_min, ngram_max)]
 
 
 def test_the_longest_ngram_wins_over_a_more_recent_shorter_one() -> None:
     draft = NgramDraft(1, 1, 3)
     draft.start(0, [1, 2, 3, 7, 8, 3, 9, 1, 2, 3])
-    assert draft.propose([2]) == [[7, 8]]
+    assert guessed(draft, [2]) == [[7, 8]]
 
 
 def test_the_most_recent_occurrence_wins() -> None:
     draft = NgramDraft(1, 1, 1)
     draft.start(0, [5, 1, 5, 2, 5])
-    assert draft.propose([1]) == [[2]]
+    assert guessed(draft, [1]) == [[2]]
 
 
 def test_a_loop_is_drafted_to_the_limit() -> None:
     draft = NgramDraft(1, 1, 3)
     draft.start(0, [9, 4, 6, 4, 6])
-    assert draft.propose([5]) == [[4, 6, 4, 6, 4]]
+    assert guessed(draft, [5]) == [[4, 6, 4, 6, 4]]
 
 
 def test_slots_do_not_see_each_other_and_are_started_afresh() -> None:
-    draft = make_draft("ngram", 2, 1, 3)
+    draft = NgramDraft(2, 1, 3)
     draft.start(0, [1, 2, 1])
     draft.start(1, [1, 5, 1])
-    assert draft.propose([1, 1]) == [[2], [5]]
+    assert guessed(draft, [1, 1]) == [[2], [5]]
     draft.start(0, [1, 3])
-    assert draft.propose([1, 0]) == [[], []]
+    assert guessed(draft, [1, 0]) == [[], []]
 
 
 def test_the_source_none_has_no_guess() -> None:
-    draft = make_draft("none", 2, 1, 3)
+    draft = NoDraft()
     draft.start(0, [1, 1, 1])
-    assert draft.propose([4, 0]) == [[], []]
+    assert guessed(draft, [4, 0]) == [[], []]
+
+
+def test_a_guesss_kind_is_the_size_of_its_match() -> None:
+    draft = NgramDraft(1, 1, 3)
+    draft.start(0, [1, 2, 3, 1, 2])
+    assert draft.guess([1])[0].kind == 2
+    draft.extend(0, [3])
+    assert draft.guess([1])[0].kind == 3

@@ -7,7 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from workers.engine.noise import KEY_INITS, exponential_noise, noise_bits, seed_words, uniform_noise, uniform_of
+from schemas.seeds import derive_row_seed
+from workers.engine.noise import (
+    ACCEPT,
+    DRAFT,
+    KEY_INITS,
+    TARGET,
+    exponential_noise,
+    noise_bits,
+    seed_words,
+    uniform_noise,
+    uniform_of,
+)
 
 pytestmark = pytest.mark.engine
 
@@ -51,6 +62,23 @@ def assert_independent(first: np.ndarray, second: np.ndarray) -> None:
     """Pairs fall into all 16 x 16 squares alike. The noise is fixed, so this passes or fails for good."""
     squares = (first * 16).astype(int) * 16 + (second * 16).astype(int)
     assert chisquare(np.bincount(squares.ravel(), minlength=256)).pvalue > 1e-3
+
+
+def of_a_job(stream: int = TARGET) -> np.ndarray:
+    """(rows, samples, indices, tokens) of one job's first rows."""
+    num_rows, num_samples, num_indices, vocab_size = 60, 8, 16, 64
+    seeds = [derive_row_seed(0, row, sample) for row in range(num_rows) for sample in range(num_samples)]
+    index = torch.arange(num_indices).expand(len(seeds), -1)
+    numbers = uniform_noise(seed_words(seeds), index, vocab_size, stream).numpy()
+    return numbers.reshape(num_rows, num_samples, num_indices, vocab_size)
+
+
+def jointly_even(*parts: np.ndarray, num_steps: int) -> float:
+    """p-value of all combinations of the parts' steps being alike; no number may be in two combinations."""
+    cells = np.zeros(parts[0].size, dtype=np.int64)
+    for part in parts:
+        cells = cells * num_steps + (part.ravel() * num_steps).astype(int)
+    return float(chisquare(np.bincount(cells, minlength=num_steps ** len(parts))).pvalue)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +149,32 @@ def test_far_seeds_that_share_a_word_are_independent():
     low = uniforms(list(range(200)), 4, 100)
     high = uniforms([seed << 32 for seed in range(200)], 4, 100)
     assert_independent(low[1:], high[1:])
+
+
+@pytest.mark.parametrize("stream", [TARGET, DRAFT, ACCEPT])
+def test_adjacent_indices_rows_and_samples_are_jointly_independent(stream):
+    noise = of_a_job(stream)
+    corners = [noise[row::2, sample::2, index::2] for row in (0, 1) for sample in (0, 1) for index in (0, 1)]
+    assert jointly_even(*corners, num_steps=3) > 1e-3
+    assert jointly_even(*(corner * 2**12 % 1 for corner in corners), num_steps=3) > 1e-3
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_neighbours_of_a_job_are_independent_in_fine_steps(axis):
+    noise = np.moveaxis(of_a_job(), axis, 0)
+    assert jointly_even(noise[::2], noise[1::2], num_steps=64) > 1e-3
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_streams_are_jointly_independent_at_an_index_and_at_the_next(later):
+    target, draft, accept = (of_a_job(stream) for stream in (TARGET, DRAFT, ACCEPT))
+    at, after = slice(0, 15), slice(later, 15 + later)
+    assert jointly_even(target[:, :, after], draft[:, :, at], accept[:, :, at], num_steps=16) > 1e-3
+
+
+def test_the_number_that_accepts_a_token_is_independent_of_all_that_drafts_and_replaces_it():
+    target, draft, accept = (of_a_job(stream) for stream in (TARGET, DRAFT, ACCEPT))
+    first = np.broadcast_to(accept[..., :1], target.shape)
+    for token in (0, 1, 63):
+        parts = (first[..., token], draft[..., token], target[..., token])
+        assert jointly_even(*parts, num_steps=8) > 1e-3

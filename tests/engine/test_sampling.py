@@ -10,13 +10,15 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from schemas.generation import Request
 from workers.engine import sampling as sampling_module
 from workers.engine.noise import exponential_noise
+from workers.engine.nucleus import nucleus_threshold
 from workers.engine.sampling import (
     BatchSampling,
     Logits,
     Probabilities,
-    draw_tokens,
-    keep_top_p,
+    keep_from,
     probabilities,
+    race,
+    target_noise,
     target_tokens,
 )
 
@@ -40,7 +42,15 @@ def request(row_index=0, **options):
 
 
 def batch(*requests):
-    return BatchSampling.from_requests(requests, CPU)
+    return BatchSampling.from_requests(requests, CPU, vocab_size=0)
+
+
+def drawn(logits, sampling, index):
+    return target_tokens(logits, sampling, target_noise(sampling, index, logits.shape[-1]))
+
+
+def keep_top_p(probs, top_p):
+    return keep_from(probs, nucleus_threshold(probs, top_p))
 
 
 def random_logits(*shape, seed=0):
@@ -121,37 +131,37 @@ def test_probabilities_sum_to_one_in_every_row_of_a_mixed_batch():
 
 def test_temperature_zero_is_the_argmax_of_the_raw_logits():
     logits = random_logits(2, 4, 300)
-    assert torch.equal(target_tokens(logits, batch(request(), request(1)), torch.zeros(2, 4)), logits.argmax(-1))
+    assert torch.equal(drawn(logits, batch(request(), request(1)), torch.zeros(2, 4)), logits.argmax(-1))
 
 
 @pytest.mark.parametrize("temperature", [1e-5, 1e-37, 5e-324])
 def test_a_temperature_next_to_zero_is_the_argmax_too(temperature):
     logits = random_logits(3, 4, 300) * 1e3
     sampling = batch(*[request(i, temperature=temperature, top_p=0.9, top_k=9) for i in range(3)])
-    assert torch.equal(target_tokens(logits, sampling, torch.zeros(3, 4)), logits.argmax(-1))
+    assert torch.equal(drawn(logits, sampling, torch.zeros(3, 4)), logits.argmax(-1))
 
 
 def test_a_greedy_batch_draws_no_noise(monkeypatch):
     monkeypatch.setattr(sampling_module, "exponential_noise", None)
     sampling = batch(request(), None, request(1, top_k=5, top_p=0.5))
     assert sampling.greedy
-    target_tokens(random_logits(3, 2, 50), sampling, torch.zeros(3, 2))
+    drawn(random_logits(3, 2, 50), sampling, torch.zeros(3, 2))
 
 
 def test_a_row_draws_the_same_alone_and_among_others():
     requests = [request(0), *[request(i + 1, **options) for i, options in enumerate(OPTIONS)], None]
     logits = random_logits(len(requests), 3, 800)
     index = torch.arange(3) + torch.arange(len(requests))[:, None]
-    together = target_tokens(logits, batch(*requests), index)
+    together = drawn(logits, batch(*requests), index)
     for row, alone in enumerate(requests):
-        assert torch.equal(target_tokens(logits[row : row + 1], batch(alone), index[row : row + 1])[0], together[row])
+        assert torch.equal(drawn(logits[row : row + 1], batch(alone), index[row : row + 1])[0], together[row])
 
 
 def test_a_position_draws_the_same_in_a_window_and_alone():
     sampling = batch(request(temperature=1.0, top_k=20, top_p=0.9))
     logits, index = random_logits(1, 5, 800), torch.arange(5)[None] + 3
-    window = target_tokens(logits, sampling, index)
-    single = [target_tokens(logits[:, t : t + 1], sampling, index[:, t : t + 1]) for t in range(5)]
+    window = drawn(logits, sampling, index)
+    single = [drawn(logits[:, t : t + 1], sampling, index[:, t : t + 1]) for t in range(5)]
     assert torch.equal(window, torch.cat(single, dim=1))
 
 
@@ -160,7 +170,7 @@ def test_padding_the_vocabulary_changes_no_token(options):
     sampling = batch(*[request(i, **options) for i in range(8)])
     logits, index = random_logits(8, 4, 500), torch.arange(4).expand(8, -1)
     padded = Logits(torch.nn.functional.pad(logits, (0, 77), value=float("-inf")))
-    assert torch.equal(target_tokens(padded, sampling, index), target_tokens(logits, sampling, index))
+    assert torch.equal(drawn(padded, sampling, index), drawn(logits, sampling, index))
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -169,7 +179,7 @@ def test_tokens_win_an_exponential_race(options):
     logits, index = random_logits(6, 2, 200), torch.arange(2).expand(6, -1)
     probs = torch.stack([warped(logits[i : i + 1], **options)[0] for i in range(6)]).double()
     arrivals = exponential_noise(batch(*requests).seeds, index, 200).double() / probs
-    assert torch.equal(target_tokens(logits, batch(*requests), index), arrivals.argmin(-1))
+    assert torch.equal(drawn(logits, batch(*requests), index), arrivals.argmin(-1))
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -178,7 +188,7 @@ def test_tokens_of_many_seeds_are_distributed_as_the_probabilities(options, gene
     num_rows, logits = 20_000, random_logits(1, 1, 40, seed=5) / 4
     probs = probabilities(logits, batch(request(**options))).expand(num_rows, -1, -1)
     seeds = batch(*[request(i, **options) for i in range(num_rows)]).seeds
-    tokens = draw_tokens(Probabilities(probs), seeds, torch.full((num_rows, 1), generated_index))
+    tokens = race(probs, exponential_noise(seeds, torch.full((num_rows, 1), generated_index), 40))
     counts = np.bincount(tokens.flatten().numpy(), minlength=40)
     assert chi_square_p_value(counts, warped(logits, **options)[0, 0].double().numpy()) > 1e-3
 
@@ -186,7 +196,7 @@ def test_tokens_of_many_seeds_are_distributed_as_the_probabilities(options, gene
 def test_pairs_of_tokens_are_distributed_as_independent_draws():
     logits = random_logits(1, 1, 6, seed=2) / 3
     sampling = batch(*[request(i, temperature=1.0) for i in range(20_000)])
-    tokens = target_tokens(Logits(logits.expand(20_000, 2, -1)), sampling, torch.arange(2).expand(20_000, -1))
+    tokens = drawn(Logits(logits.expand(20_000, 2, -1)), sampling, torch.arange(2).expand(20_000, -1))
     probs = logits.softmax(-1)[0, 0].double().numpy()
     counts = np.bincount((tokens[:, 0] * 6 + tokens[:, 1]).numpy(), minlength=36)
     assert chi_square_p_value(counts, np.outer(probs, probs).ravel()) > 1e-3
@@ -195,7 +205,7 @@ def test_pairs_of_tokens_are_distributed_as_independent_draws():
 def test_half_precision_logits_are_drawn_from_in_float32():
     logits = Logits(random_logits(4, 2, 300).bfloat16())
     sampling, index = batch(*[request(i, temperature=1.0, top_p=0.9) for i in range(4)]), torch.zeros(4, 2)
-    assert torch.equal(target_tokens(logits, sampling, index), target_tokens(Logits(logits.float()), sampling, index))
+    assert torch.equal(drawn(logits, sampling, index), drawn(Logits(logits.float()), sampling, index))
 
 
 class NoHostSync(TorchDispatchMode):
@@ -214,4 +224,4 @@ def test_drawing_never_waits_for_the_device(options):
     sampling = batch(*[request(i, **options) for i in range(3)], None)
     logits, index = random_logits(4, 2, 100), torch.arange(2).expand(4, -1)
     with NoHostSync():
-        target_tokens(logits, sampling, index)
+        drawn(logits, sampling, index)

@@ -1,6 +1,9 @@
 """A session: one loaded model that takes on job after job."""
 
+import json
+
 import pytest
+import torch
 
 from jobs.plan.models import resolve_model
 from schemas.errors import InvalidJob, RowFailed
@@ -49,7 +52,8 @@ def plan_of(spec, **changes):
 
 def encode_all(session, plan):
     prompts = ["a b a b a b", "the cat sat on the cat sat", "x", "12 12 12 12", "so it goes, so it goes"]
-    return [session.encode(InputRow(index, prompt=prompt), plan) for index, prompt in enumerate(prompts)]
+    rows = [InputRow(index, prompt=prompt) for index, prompt in enumerate(prompts)]
+    return [request for row in rows for request in session.encode(row, plan)]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,10 @@ def encode_all(session, plan):
     [
         {},
         {"draft": "none"},
-        {"num_draft_tokens": 2, "batch_size": 2},
+        {"draft_lengths": (2,), "batch_size": 2},
+        {"draft": "suffix"},
+        {"draft": "auto", "exit_layer": 1},
+        {"draft": "early-exit", "exit_layer": 1, "draft_lengths": (3,)},
         {"temperature": 1.0, "top_p": 0.9},
         {"temperature": 0.7, "top_k": 5, "seed": 9},
     ],
@@ -77,7 +84,7 @@ def test_a_row_may_ask_for_less_and_otherwise(session, spec):
         InputRow(0, prompt="a b", params={"max_new_tokens": 3}),
         InputRow(1, prompt="a b", params='{"temperature": 1.5, "seed": 4}'),
     ]
-    requests = [session.encode(row, plan) for row in rows]
+    requests = [request for row in rows for request in session.encode(row, plan)]
     found = endings(list(session.generate(requests)))
     assert found == reference(session.target, requests)
     assert found[0] == Ending(found[0].token_ids, "length") and len(found[0].token_ids) == 3
@@ -89,13 +96,53 @@ def test_it_serves_other_jobs_on_what_is_loaded_and_no_others(session, spec):
         assert not session.serves(spec.model_copy(update=other))
 
 
-def test_the_engine_stays_between_jobs_with_the_same_engine_options(session, spec):
+def test_the_engine_and_what_its_draft_has_learnt_stay_within_a_job(session, spec):
     session.configure(spec)
     engine = session._engine
-    session.configure(spec.model_copy(update={"seed": 8, "temperature": 1.0}))
+    session.configure(spec.model_copy())
     assert session._engine is engine
-    session.configure(spec.model_copy(update={"num_draft_tokens": 1}))
+    session.configure(spec.model_copy(update={"input": "other"}))
     assert session._engine is not engine
+
+
+def test_what_drafting_did_is_told_in_json_for_each_shard(session, spec):
+    plan = plan_of(spec, draft="suffix")
+    session.configure(plan.spec)
+    reports = []
+    for _ in range(2):
+        list(session.generate(encode_all(session, plan)))
+        reports.append(session.speculation())
+    assert all(json.loads(json.dumps(report, allow_nan=False)) == report for report in reports)
+    sums = [sum(report["rounds_by_k"]["suffix"].values()) for report in reports]
+    assert 0 < sums[1] < sums[0] * 2, "rounds of both shards were counted"
+    assert sum(reports[1]["controller"]["rounds"].values()) == sum(sums)
+    session.configure(spec.model_copy(update={"draft": "none"}))
+    assert session.speculation() == {}
+
+
+def test_a_job_with_a_draft_model_gets_the_targets_own_tokens(spec, tmp_path):
+
+    draft = str(make_folder(tmp_path / "draft", num_hidden_layers=1))
+    own = spec.model_copy(update={"draft": "model", "draft_model": draft, "draft_lengths": (2,)})
+    session = load_session(own, threads=1)
+    requests = encode_all(session, plan_of(own))
+    completions = list(session.generate(requests))
+    assert endings(completions) == reference(session.target, requests)
+    assert sum(c.statistics.num_draft_tokens for c in completions) > 0
+    assert session.serves(own) and not session.serves(spec)
+
+
+def test_a_draft_model_that_cannot_run_is_named_as_the_draft(spec, tmp_path):
+    with pytest.raises(InvalidJob, match=r"--draft-model .*nowhere"):
+        load_session(spec.model_copy(update={"draft": "model", "draft_model": str(tmp_path / "nowhere")}), threads=1)
+
+
+def test_threads_of_a_job_do_not_stay_for_the_next(spec):
+    before = torch.get_num_threads()
+    load_session(spec.model_copy(update={"num_threads": before + 1}))
+    assert torch.get_num_threads() == before + 1
+    load_session(spec)
+    assert torch.get_num_threads() == before
 
 
 def test_rounds_can_stop_a_generation(session, spec):

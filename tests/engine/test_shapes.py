@@ -1,6 +1,5 @@
 """A run uses planned shapes only, and no operation whose result or shape has to be waited for."""
 
-from collections import deque
 from typing import Any
 
 import pytest
@@ -13,18 +12,15 @@ from tests.engine.conftest import (
     SMALL_BUCKETS,
     PlainDevice,
     endings,
+    make_batch,
     make_engine,
     make_requests,
     reference,
     tiny_target,
 )
 from workers.engine.buckets import BucketPolicy, Buckets, GraphKey, bucket_policy, round_up
-from workers.engine.cache import RaggedCache
-from workers.engine.drafts import make_draft
-from workers.engine.engine import Engine, EngineOptions
-from workers.engine.prefill import prefill
-from workers.engine.rows import Rows
-from workers.engine.runner import ForwardLog, ModelRunner
+from workers.engine.engine import Engine
+from workers.engine.options import EngineOptions
 from workers.engine.speculative import speculative_round
 
 pytestmark = pytest.mark.engine
@@ -49,7 +45,7 @@ def test_a_run_stays_within_the_planned_shapes(policy: BucketPolicy, draft: str)
 
 
 def test_a_device_with_static_shapes_gets_few_large_ones() -> None:
-    options = EngineOptions(batch_size=3)
+    options = EngineOptions(batch_size=3, draft_lengths=(4,))
     engine = Engine(tiny_target("llama"), PlainDevice(static_shapes=True), options)
     list(engine.generate(make_requests(9)))
     assert set(engine.log.graph_keys) == {
@@ -59,16 +55,15 @@ def test_a_device_with_static_shapes_gets_few_large_ones() -> None:
     }
 
 
-def test_a_round_waits_for_nothing_but_its_one_copy() -> None:
-    target, buckets = tiny_target("llama"), Buckets(SMALL_BUCKETS, 3, 4)
-    rows = Rows(3, 3, target.eos_token_ids, target.context_length)
-    cache = RaggedCache(target.kv_shapes, 3, 96, target.device)
-    runner, draft = ModelRunner(target, PlainDevice(), cache, ForwardLog()), make_draft("ngram", 3, 1, 3)
-    waiting = deque(make_requests(3, temperature=0.8, top_k=7, top_p=0.9))
-    while waiting:
-        prefill(runner, draft, rows, buckets, waiting)
+@pytest.mark.parametrize("draft", ["ngram", "suffix", "model", "early-exit"])
+@pytest.mark.parametrize("verification", ["coupled", "rejection"])
+def test_a_round_waits_for_nothing_but_its_one_copy(draft: str, verification: str) -> None:
+    target = tiny_target("llama")
+    requests = make_requests(3, temperature=0.8, top_k=7, top_p=0.9, min_p=0.01, repetition_penalty=1.1)
+    options = {"draft": draft, "verification": verification, "draft_model": target, "exit_layer": 1}
+    batch = make_batch(target, requests, **options)
     with OperationNames() as names:
-        speculative_round(runner, draft, rows, buckets)
+        speculative_round(batch)
     assert "scatter_" in names.seen
     assert not names.seen & WAITS
 
@@ -93,7 +88,7 @@ def test_rounding_up_gives_the_smallest_multiple(number: int, step: int) -> None
 
 @given(st.integers(1, 20), st.sets(st.integers(1, 9), min_size=1))
 def test_prefill_rows_pad_only_below_the_smallest(num_waiting: int, allowed: set[int]) -> None:
-    rows = Buckets(BucketPolicy(16, tuple(sorted(allowed)), 32), 8, 1).prefill_rows(num_waiting)
+    rows = Buckets(BucketPolicy(16, tuple(sorted(allowed)), 32), 8, (0,)).prefill_rows(num_waiting)
     assert rows in allowed
     assert rows <= num_waiting or rows == min(allowed)
     assert not any(rows < other <= num_waiting for other in allowed)
@@ -101,7 +96,7 @@ def test_prefill_rows_pad_only_below_the_smallest(num_waiting: int, allowed: set
 
 @given(st.integers(1, 500), st.integers(1, 200), st.integers(1, 9))
 def test_the_cache_holds_prompt_buckets_and_overrunning_windows(prompt: int, generated: int, window: int) -> None:
-    buckets = Buckets(BucketPolicy(128, (1,), 64), 8, window)
+    buckets = Buckets(BucketPolicy(128, (1,), 64), 8, (window - 1,))
     length = buckets.cache_length(prompt, prompt + generated)
     assert length >= prompt + generated + window and length >= buckets.prefill_length(prompt)
     assert torch.tensor([buckets.kv_length(n) for n in (1, prompt + generated - 1 + window)]).max() <= length

@@ -7,8 +7,9 @@ from schemas.generation import Request
 from schemas.job import DraftKind
 from tests.demo import PROMPTS, demo_model, generate_alone, load_reference
 from workers.devices import get_device
-from workers.engine.engine import Engine, EngineOptions
+from workers.engine.engine import Engine
 from workers.engine.models import load_target
+from workers.engine.options import EngineOptions
 from workers.engine.target import Target
 
 pytestmark = [pytest.mark.engine, pytest.mark.smollm]
@@ -41,7 +42,7 @@ def expected(requests: list[Request]) -> dict[int, list[int]]:
 def test_smollm_rows_equal_generate_row_by_row(
     target: Target, requests: list[Request], expected: dict[int, list[int]], draft: DraftKind
 ) -> None:
-    engine = Engine(target, get_device("cpu"), EngineOptions(batch_size=3, draft=draft))
+    engine = Engine(target, get_device("cpu"), EngineOptions(batch_size=3, draft=draft, draft_lengths=(4,)))
     completions = list(engine.generate(requests))
     assert {c.row_index: list(c.token_ids) for c in completions} == expected
     num_accepted = sum(c.statistics.num_accepted_draft_tokens for c in completions)

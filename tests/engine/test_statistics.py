@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.generation import RowStatistics
 from tests.engine.conftest import make_engine, make_requests, with_eos
-from workers.engine.statistics import cut_run, record_round
+from workers.engine.statistics import RoundOfRow, cut_run, row_statistics
 
 pytestmark = pytest.mark.engine
 
@@ -27,20 +27,22 @@ def assert_identities(num_tokens: int, statistics: RowStatistics) -> None:
     assert num_tokens == made
 
 
-@given(rounds, st.data(), st.integers(2, 40))
-def test_identities_hold_for_any_rounds(rounds: list[tuple[int, int]], data: st.DataObject, limit: int) -> None:
-    statistics = RowStatistics(acceptance_histogram=[0] * (K + 1))
-    num_tokens, reason = 1, None
-    for num_drafted, num_accepted in rounds:
-        run = data.draw(st.lists(st.integers(0, 20), min_size=num_accepted + 1, max_size=num_accepted + 1))
-        num_kept, reason = cut_run(run, {0}, limit - num_tokens)
-        record_round(statistics, num_drafted, len(run), num_kept)
-        num_tokens += num_kept
-        assert_identities(num_tokens, statistics)
-        if reason:
-            break
-    assert num_tokens <= limit
-    assert (reason is None) <= (num_tokens < limit)
+@given(rounds, st.data())
+def test_identities_hold_for_any_rounds_and_any_cut(rounds: list[tuple[int, int]], data: st.DataObject) -> None:
+    num_made = 1 + sum(num_accepted + 1 for _, num_accepted in rounds)
+    num_tokens = data.draw(st.integers(0, num_made))
+    statistics = row_statistics([RoundOfRow(*facts) for facts in rounds], num_tokens, K)
+    assert_identities(num_tokens, statistics)
+    assert statistics.num_target_steps == len(rounds)
+    assert statistics.num_draft_tokens == sum(num_drafted for num_drafted, _ in rounds)
+
+
+@given(rounds)
+def test_a_row_that_nothing_cut_keeps_all_that_was_accepted(rounds: list[tuple[int, int]]) -> None:
+    num_made = 1 + sum(num_accepted + 1 for _, num_accepted in rounds)
+    statistics = row_statistics([RoundOfRow(*facts) for facts in rounds], num_made, K)
+    assert statistics.num_cut_target_tokens == 0
+    assert statistics.num_accepted_draft_tokens == sum(num_accepted for _, num_accepted in rounds)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1), st.sets(st.integers(0, 5)), st.integers(1, 10))

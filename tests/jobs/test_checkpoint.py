@@ -13,7 +13,7 @@ from jobs.storage.layout import Layout
 from schemas.errors import ShardRetryable
 from schemas.generation import RowOutcome, RowStatistics
 from schemas.plan import ShardPlan
-from tests.storage import failed_outcome, ok_outcome
+from tests.storage import by_key, failed_outcome, ok_outcome
 
 SHARD = ShardPlan(shard_index=3, first_row=10, num_rows=10)
 
@@ -23,6 +23,7 @@ statistics = st.builds(RowStatistics, counts, counts, counts, counts, counts, st
 outcomes = st.builds(
     RowOutcome,
     row_index=st.integers(10, 19),
+    sample_index=st.integers(0, 3),
     error=st.none() | st.tuples(any_text, any_text),
     text=st.none() | any_text,
     finish_reason=st.sampled_from([None, "stop", "length", "error"]),
@@ -43,23 +44,19 @@ def saved_parts(layout: Layout) -> list[Path]:
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(outcomes, unique_by=lambda outcome: outcome.row_index))
+@given(st.lists(outcomes, unique_by=lambda outcome: outcome.key))
 def test_outcomes_come_back_exactly(layout: Layout, saved: list[RowOutcome]) -> None:
     clear(layout, SHARD)
     append_rows(layout, SHARD, 1, saved)
-    assert read_finished(layout, SHARD) == {outcome.row_index: outcome for outcome in saved}
+    assert read_finished(layout, SHARD) == by_key(saved)
 
 
-def test_rows_of_every_attempt_count_and_a_row_saved_twice_counts_once(layout: Layout) -> None:
+def test_samples_of_every_attempt_count_and_one_saved_twice_counts_once(layout: Layout) -> None:
     append_rows(layout, SHARD, 1, [ok_outcome(10), ok_outcome(11)])
     append_rows(layout, SHARD, 1, [failed_outcome(12)])
-    append_rows(layout, SHARD, 2, [ok_outcome(11), ok_outcome(13)])
-    assert read_finished(layout, SHARD) == {
-        10: ok_outcome(10),
-        11: ok_outcome(11),
-        12: failed_outcome(12),
-        13: ok_outcome(13),
-    }
+    append_rows(layout, SHARD, 2, [ok_outcome(11), ok_outcome(11, sample_index=2), ok_outcome(13)])
+    samples = [ok_outcome(10), ok_outcome(11), ok_outcome(11, sample_index=2), failed_outcome(12), ok_outcome(13)]
+    assert read_finished(layout, SHARD) == by_key(samples)
 
 
 def test_the_same_rows_saved_twice_are_one_part(layout: Layout) -> None:
@@ -85,7 +82,7 @@ def test_any_damage_to_a_part_loses_that_part_alone(layout: Layout, caplog: pyte
     for data in (*damaged, *torn):
         first.write_bytes(data)
         with caplog.at_level(logging.WARNING):
-            assert read_finished(layout, SHARD) == {11: ok_outcome(11)}
+            assert read_finished(layout, SHARD) == by_key([ok_outcome(11)])
         assert f"{first} is torn or damaged" in caplog.text
         caplog.clear()
 
@@ -93,7 +90,7 @@ def test_any_damage_to_a_part_loses_that_part_alone(layout: Layout, caplog: pyte
 def test_half_written_parts_and_rows_of_other_shards_are_ignored(layout: Layout) -> None:
     append_rows(layout, SHARD, 1, [ok_outcome(9), ok_outcome(10), ok_outcome(20)])
     (layout.wip_dir(3) / ".1-abc.parquet.x.tmp").write_bytes(b"PAR1")
-    assert read_finished(layout, SHARD) == {10: ok_outcome(10)}
+    assert read_finished(layout, SHARD) == by_key([ok_outcome(10)])
 
 
 def test_clearing_removes_the_shards_rows_and_may_be_repeated(layout: Layout) -> None:
@@ -103,7 +100,7 @@ def test_clearing_removes_the_shards_rows_and_may_be_repeated(layout: Layout) ->
     for _ in range(2):
         clear(layout, SHARD)
         assert not layout.wip_dir(3).exists()
-    assert read_finished(layout, other) == {10: ok_outcome(10)}
+    assert read_finished(layout, other) == by_key([ok_outcome(10)])
 
 
 def test_a_full_disk_ends_the_attempt_and_leaves_no_part(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

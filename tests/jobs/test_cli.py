@@ -1,7 +1,6 @@
 """What jobctl says to bad input: the exit code, exactly one line on stderr, and nothing half-written."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,38 +14,16 @@ from jobs.cli import jobctl
 from jobs.cli.spec import default_output
 from jobs.control.store import Store
 from jobs.settings import Settings
+from tests.jobs.cli import files_under, only_line
 from tests.toy import make_model, toy_spec, write_input
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory of one's own, and a data directory beside it."""
-    directory = tmp_path / "work"
-    directory.mkdir()
-    monkeypatch.chdir(directory)
-    for name in [name for name in os.environ if name.startswith("JOBCTL_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("JOBCTL_DATA_DIR", str(tmp_path / "data"))
-    return directory
-
-
-@pytest.fixture
 def broker(work: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("JOBCTL_REDIS_URL", redis_url)
     return redis_url
-
-
-def only_line(capsys: pytest.CaptureFixture[str]) -> str:
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("jobctl: ") and shown.err.endswith("\n") and shown.err.count("\n") == 1, shown.err
-    return shown.err.strip()
-
-
-def files_under(directory: Path) -> dict[str, int]:
-    return {str(p.relative_to(directory)): p.stat().st_mtime_ns for p in directory.rglob("*")}
 
 
 def no_such_file(work: Path) -> str:
@@ -163,8 +140,6 @@ def test_a_spec_file_that_is_not_an_object(text: str, work: Path, capsys: pytest
         (["submit", "in.parquet", "--model", "m", "--seed", "-1"], "--seed"),
         (["submit", "in.parquet", "--model", "m", "--seed", "one"], "--seed"),
         (["submit", "in.parquet", "--model", "m", "--device", "tpu"], "--device"),
-        (["submit", "in.parquet", "--model", "m", "--draft", "model"], "--draft"),
-        (["submit", "in.parquet", "--model", "m", "--ngram-min", "5"], "ngram_max 3"),
         (["submit", "a", "--model", "m", "--prompt-column", "p", "--messages-column", "q"], "exclude each other"),
         (["submit", "in.parquet", "--modle", "m"], "--model"),
         (["submit", "--spec", "absent.json"], "absent.json"),

@@ -15,6 +15,7 @@ from schemas.errors import CommitConflict, CommitUnknown, InvalidJob, LeaseLost,
 from schemas.plan import Plan, ShardPlan
 from schemas.receipt import Receipt, ShardStatistics
 from tests.storage import (
+    by_key,
     check_finished,
     failed_outcome,
     leftovers,
@@ -203,7 +204,16 @@ def test_io_errors_while_publishing_end_the_attempt(job: tuple[Layout, Plan], mo
 
 @pytest.mark.parametrize(
     "changes",
-    [{"job_id": "job-x"}, {"shard_index": 1}, {"num_rows": 2}, {"num_ok": 2}, {"staged": "x"}, {"part": "x"}],
+    [
+        {"job_id": "job-x"},
+        {"shard_index": 1},
+        {"num_rows": 2},
+        {"num_ok": 2},
+        {"num_samples": 2, "num_ok": 2},
+        {"num_samples": 4},
+        {"staged": "x"},
+        {"part": "x"},
+    ],
 )
 def test_a_receipt_that_is_not_of_this_part_is_refused(job: tuple[Layout, Plan], changes: dict[str, Any]) -> None:
     layout, plan = job
@@ -283,14 +293,14 @@ def test_the_manifest_sums_the_receipts(job: tuple[Layout, Plan]) -> None:
     for shard in plan.shards:
         attempt = begin_attempt(layout, shard.shard_index)
         path = new_staged_path(layout, shard, attempt)
-        outcomes = outcomes_of(shard) | {shard.first_row: failed_outcome(shard.first_row)}
+        outcomes = outcomes_of(shard) | by_key([failed_outcome(shard.first_row)])
         facts = write_part(path, plan, shard, read_shard(plan, shard), outcomes, {})
         receipt = receipt_of(layout, plan, shard, attempt, path, facts)
         statistics = ShardStatistics(num_prompt_tokens=10, generate_seconds=0.5)
         commit_shard(layout, plan, shard, receipt.model_copy(update={"statistics": statistics}), path)
     manifest = commit_job(layout, plan)
     assert manifest is not None
-    assert (manifest.num_rows, manifest.num_ok, manifest.num_failed) == (7, 4, 3)
+    assert (manifest.num_rows, manifest.num_samples, manifest.num_ok, manifest.num_failed) == (7, 7, 4, 3)
     assert manifest.statistics == ShardStatistics(num_prompt_tokens=30, generate_seconds=1.5)
     assert manifest.finished_at == max(receipt.committed_at for receipt in manifest.receipts)
     assert manifest.spec_sha256 == plan.spec.digest()

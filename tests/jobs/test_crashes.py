@@ -23,7 +23,7 @@ def job(tmp_path: Path) -> tuple[Layout, Plan]:
     for day in ("01", "02"):
         write_parquet(tmp_path / "in" / f"day={day}" / "x.parquet", prompts(3))
     layout = Layout(tmp_path / "out")
-    return layout, save_plan(layout, plan_of(spec_of(tmp_path / "in", layout.output)))
+    return layout, save_plan(layout, plan_of(spec_of(tmp_path / "in", layout.output, n=2)))
 
 
 def run_until(layout: Layout, step: str) -> int:

@@ -71,7 +71,7 @@ class Attempt(threading.Thread):
             return receipt
         staged = new_staged_path(self.layout, shard, attempt)
         staged.write_bytes(staged.name.encode())
-        facts = PartFacts(shard.num_rows, shard.num_rows, 0, staged.stat().st_size, sha256_of(staged))
+        facts = PartFacts(shard.num_rows, shard.num_rows, shard.num_rows, 0, staged.stat().st_size, sha256_of(staged))
         self.step("part_staged")
         receipt = receipt_of(self.layout, self.plan, shard, attempt, staged, facts)
         return commit_shard(self.layout, self.plan, shard, receipt, staged, self.step)

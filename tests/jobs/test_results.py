@@ -1,5 +1,6 @@
 """Results: committed rows in input order, with what the directories say, and only what receipts vouch for."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.cli import jobctl
 from jobs.plan.planning import save_plan
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import read_receipts
@@ -98,3 +100,19 @@ def test_an_unknown_column_is_refused(job: tuple[Layout, Plan]) -> None:
     run_attempt(layout, plan, plan.shards[0])
     with pytest.raises(InvalidJob, match="the results have no column 'x'"):
         list(read_results(layout, plan, ["x"]))
+
+
+def test_the_command_tells_samples_apart_where_there_are_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_parquet(tmp_path / "in.parquet", prompts(2))
+    for num_samples in (1, 2):
+        layout = Layout(tmp_path / f"out{num_samples}")
+        plan = save_plan(layout, plan_of(spec_of(source, layout.output, n=num_samples)))
+        run_attempt(layout, plan, plan.shards[0])
+        assert jobctl(["results", str(layout.output)]) == 0
+        heading, *rows = capsys.readouterr().out.splitlines()
+        assert ("SAMPLE-INDEX" in heading, len(rows)) == (num_samples > 1, 2 * num_samples)
+        assert jobctl(["results", str(layout.output), "-o", "json"]) == 0
+        keys = [(row["row_index"], row["sample_index"]) for row in json.loads(capsys.readouterr().out)]
+        assert keys == [(row, sample) for row in range(2) for sample in range(num_samples)]

@@ -1,6 +1,7 @@
 """How a job stands, computed from receipts and the store."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,14 @@ def status(plan: Plan, states: ShardStates | None = None, **facts: str) -> JobSt
     return make_status(plan, JobRecord.of(plan).model_copy(update=facts), states or ShardStates())
 
 
-def commit(plan: Plan, shard: int, num_failed: int = 0, **statistics: float) -> None:
+def commit(
+    plan: Plan,
+    shard: int,
+    num_failed: int = 0,
+    more_samples: int = 0,
+    speculation: dict[str, Any] | None = None,
+    **statistics: float,
+) -> None:
     """A receipt as a worker leaves it; status looks at nothing else."""
     layout, rows = Layout(Path(plan.spec.output)), plan.shards[shard]
     receipt = Receipt(
@@ -37,13 +45,15 @@ def commit(plan: Plan, shard: int, num_failed: int = 0, **statistics: float) -> 
         part=layout.part_name(rows),
         first_row=rows.first_row,
         num_rows=rows.num_rows,
-        num_ok=rows.num_rows - num_failed,
+        num_samples=rows.num_rows + more_samples,
+        num_ok=rows.num_rows + more_samples - num_failed,
         num_failed=num_failed,
         size_bytes=1,
         sha256="0",
         worker="w1",
         committed_at=f"2030-01-01T00:00:{10 * (shard + 1):02d}+00:00",
         statistics=ShardStatistics.model_validate(statistics),
+        speculation=speculation,
     )
     layout.receipt_path(shard).write_text(receipt.to_json())
 
@@ -82,6 +92,21 @@ def test_rows_are_counted_once_however_they_stand(plan: Plan) -> None:
     assert (found.num_rows_running, found.num_rows_generated) == (8, 3)
     assert (found.num_shards_done, found.num_shards_running, found.workers) == (1, 1, ("w2",))
     assert found.missing_rows == ()
+
+
+def test_rows_are_counted_beside_their_samples(plan: Plan) -> None:
+    commit(plan, 0, num_failed=2, more_samples=10)
+    found = status(plan)
+    assert (found.num_rows_done, found.num_samples, found.num_ok, found.num_failed) == (8, 18, 16, 2)
+
+
+def test_speculation_is_the_newest_shards_with_the_rounds_of_all(plan: Plan) -> None:
+    assert status(plan).speculation is None
+    commit(plan, 2, speculation={"acceptance": 0.5, "rounds_by_k": {"ngram": {"0": 1, "4": 2}}})
+    commit(plan, 0, speculation={"acceptance": 0.7, "rounds_by_k": {"ngram": {"4": 3}, "suffix": {"8": 4}}})
+    commit(plan, 1)
+    expected = {"acceptance": 0.5, "rounds_by_k": {"ngram": {"0": 1, "4": 5}, "suffix": {"8": 4}}}
+    assert status(plan).speculation == expected
 
 
 def test_rates_of_running_workers_add_up(plan: Plan) -> None:

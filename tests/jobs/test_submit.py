@@ -12,6 +12,7 @@ import pytest
 from jobs.control.queue import Queue
 from jobs.control.status import exit_code_of, read_status, read_status_of
 from jobs.control.store import Store
+from jobs.plan.models import local_revision
 from jobs.settings import Settings
 from jobs.submit import plan_job, submit
 from schemas.errors import InvalidJob, NotFound, QueueUnavailable
@@ -67,6 +68,16 @@ def test_every_shard_has_a_message_and_the_plan_is_saved_first(
     assert (plan["job_id"], plan["spec"]["revision"][:7]) == (job_id, "sha256:")
     status = read_status(job_id, store)
     assert (status.state, status.num_rows, status.num_shards, exit_code_of(status)) == ("queued", 20, 3, 0)
+
+
+def test_both_models_are_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = make_model(tmp_path / "draft", architectures=["Small"])
+    monkeypatch.chdir(tmp_path)
+    spec = toy_spec(tmp_path, 1).model_copy(update={"draft": "model", "draft_model": "./draft"})
+    pinned = plan_job(spec).spec
+    assert pinned.draft_model == draft
+    assert pinned.draft_revision == local_revision(Path(draft)) != pinned.revision == local_revision(Path(spec.model))
+    assert plan_job(pinned).spec == pinned
 
 
 def test_the_same_request_is_the_same_job(tmp_path: Path, submitted: Submit, store: Store, queue: Queue) -> None:
@@ -188,6 +199,23 @@ class TestRefusals:
             assert "\n" not in str(caught.value)
         assert sorted(tmp_path.rglob("*")) == before
         assert (store.jobs(), queue.live_deliveries()) == ([], [])
+
+    def test_a_draft_model_is_refused_by_its_own_option(self, tmp_path: Path) -> None:
+        spec = toy_spec(tmp_path, 1).model_copy(update={"draft": "model", "draft_model": str(tmp_path / "none")})
+        with pytest.raises(InvalidJob, match=rf"--draft-model: model {tmp_path}/none: no such folder"):
+            plan_job(spec)
+        assert not Path(spec.output).exists()
+
+    def test_a_draft_model_that_changed_is_refused(self, tmp_path: Path, submitted: Submit) -> None:
+        draft = Path(make_model(tmp_path / "draft"))
+        spec = toy_spec(tmp_path, 1).model_copy(update={"draft": "model", "draft_model": str(draft)})
+        submitted(spec)
+        pinned = plan_job(spec).spec
+        (draft / "tokenizer.json").write_text("{}")
+        with pytest.raises(InvalidJob, match=r"--draft-revision is 'sha256:.* there and 'sha256:.* here"):
+            submitted(spec)
+        with pytest.raises(InvalidJob, match=r"--draft-model: .* its files are at .*, without --draft-revision"):
+            plan_job(pinned)
 
     def test_an_output_of_another_job_names_what_differs(self, tmp_path: Path, submitted: Submit) -> None:
         spec = toy_spec(tmp_path, 8)

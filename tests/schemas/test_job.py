@@ -8,7 +8,11 @@ from schemas.errors import InvalidJob
 from schemas.job import JobSpec, RowParams
 
 LEAST = {"input": "/in.parquet", "output": "/out", "model": "/model"}
+EXACT = {"deterministic": True, "kv_length": 64, "num_threads": 1, "dtype": "float32"}
 
+not_negative = st.integers(0, 2**31 - 1)
+penalties = st.floats(-100, 100)
+texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=3).map(tuple)
 names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1)
 specs = st.builds(
     JobSpec,
@@ -18,12 +22,30 @@ specs = st.builds(
     prompt_column=st.none() | st.text(min_size=1),
     messages_column=st.none(),
     system_prompt=st.none() | st.text(),
+    max_new_tokens=st.integers(10, 2**31 - 1),
+    min_new_tokens=st.integers(0, 10),
     temperature=st.floats(0, 100),
-    top_k=st.integers(0, 2**31 - 1),
+    top_k=not_negative,
     top_p=st.floats(0, 1, exclude_min=True),
+    min_p=st.floats(0, 1),
+    repetition_penalty=st.floats(0, 100, exclude_min=True),
+    presence_penalty=penalties,
+    frequency_penalty=penalties,
+    logit_bias=st.dictionaries(not_negative, st.floats(allow_nan=False, allow_infinity=False), max_size=4),
+    bad_words=texts,
+    stop=texts,
+    stop_token_ids=st.lists(not_negative, max_size=4).map(tuple),
+    ignore_eos=st.booleans(),
+    n=st.integers(1, 1024),
     seed=st.integers(0, 2**63 - 1),
-    draft=st.sampled_from(["none", "ngram"]),
-    num_draft_tokens=st.integers(1, 32),
+    draft=st.sampled_from(["none", "ngram", "suffix"]),
+    draft_lengths=st.lists(st.integers(0, 32), min_size=1).map(tuple),
+    draft_temperature=st.none() | st.floats(0, 100),
+    suffix_depth=st.integers(1, 2**31 - 1),
+    suffix_tokens=not_negative,
+    verification=st.sampled_from(["coupled", "rejection"]),
+    vocabulary=st.sampled_from(["text", "intersection"]),
+    kv_length=st.none() | st.integers(1, 2**31 - 1),
 )
 
 
@@ -52,6 +74,30 @@ def test_the_digest_tells_specs_apart() -> None:
         ({"output": ""}, "output: "),
         ({"output": "a\nb"}, "output: "),
         ({"max_new_tokens": 2**31}, "max_new_tokens: "),
+        ({"min_new_tokens": 5, "max_new_tokens": 4}, "min_new_tokens 5 is above max_new_tokens 4"),
+        ({"min_p": 1.5}, "min_p: "),
+        ({"repetition_penalty": 0}, "repetition_penalty: "),
+        ({"presence_penalty": 101}, "presence_penalty: "),
+        ({"logit_bias": {"x": 1}}, "logit_bias.x"),
+        ({"logit_bias": {-1: 1}}, "logit_bias.-1"),
+        ({"logit_bias": {1: float("inf")}}, "logit_bias.1: "),
+        ({"stop": [""]}, "stop.0: "),
+        ({"bad_words": "no"}, "bad_words: "),
+        ({"stop_token_ids": [-1]}, "stop_token_ids.0: "),
+        ({"n": 0}, "n: "),
+        ({"num_draft_tokens": 4}, "unknown option 'num_draft_tokens'"),
+        ({"draft_lengths": []}, "draft_lengths: "),
+        ({"draft_lengths": [33]}, "draft_lengths.0: "),
+        ({"draft": "model"}, "draft model needs draft_model"),
+        ({"draft_model": "m"}, "draft_model is not used by draft ngram"),
+        ({"draft": "early-exit"}, "draft early-exit needs exit_layer"),
+        ({"exit_layer": 3}, "exit_layer is not used by draft ngram"),
+        ({"engine": "generate", "draft": "ngram"}, "engine generate takes no draft ngram"),
+        (EXACT | {"engine": "generate"}, "deterministic needs engine speculative"),
+        (EXACT | {"verification": "rejection"}, "deterministic needs verification coupled"),
+        (EXACT | {"kv_length": None}, "deterministic needs kv_length"),
+        (EXACT | {"num_threads": None}, "deterministic needs num_threads"),
+        (EXACT | {"dtype": "auto"}, "deterministic needs a dtype other than auto"),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_line_that_names_the_key(change: dict[str, object], says: str) -> None:
@@ -67,14 +113,30 @@ def test_a_spec_never_changes() -> None:
         spec.seed = 2  # type: ignore[misc]
 
 
-def test_the_window_is_one_without_drafts_and_k_plus_one_with_them() -> None:
-    assert JobSpec.from_mapping(LEAST | {"draft": "none"}).window == 1
-    assert JobSpec.from_mapping(LEAST | {"draft": "ngram", "num_draft_tokens": 5}).window == 6
+def test_draft_lengths_ascend_once_each_however_they_are_given() -> None:
+    assert JobSpec.from_mapping(LEAST | {"draft_lengths": [8, 0, 2, 8]}).draft_lengths == (0, 2, 8)
+
+
+def test_generate_drafts_nothing_unless_it_is_asked_to() -> None:
+    assert JobSpec.from_mapping(LEAST | {"engine": "generate"}).draft == "none"
 
 
 def test_row_params_take_no_boolean_for_a_number() -> None:
     with pytest.raises(InvalidJob, match=r"max_new_tokens: .*not true or false"):
         RowParams.from_mapping({"max_new_tokens": True})
+
+
+def test_row_params_take_nothing_but_a_boolean_for_one() -> None:
+    assert RowParams.from_mapping({"ignore_eos": False}).ignore_eos is False
+    with pytest.raises(InvalidJob, match=r"ignore_eos: true or false is needed"):
+        RowParams.from_mapping({"ignore_eos": 1})
+
+
+def test_row_params_take_one_text_for_a_list_of_it_and_the_forms_that_parquet_has_for_a_mapping() -> None:
+    assert RowParams.from_mapping({"stop": "a", "bad_words": "b"}) == RowParams(stop=("a",), bad_words=("b",))
+    expected = RowParams(logit_bias={5: 1.5})
+    for form in ({"5": 1.5}, {5: 1.5}, [("5", 1.5)], {"5": 1.5, "6": None}):
+        assert RowParams.from_mapping({"logit_bias": form}) == expected
 
 
 def test_row_params_refuse_what_a_row_may_not_set() -> None:

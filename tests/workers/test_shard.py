@@ -1,7 +1,6 @@
 """One attempt at one shard, in this process: no Celery, a real store, a real output directory."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from jobs.settings import Settings
 from jobs.storage.checkpoint import read_finished
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import read_receipts
-from jobs.submit import submit
 from schemas.errors import (
     CommitConflict,
     JobCancelled,
@@ -24,57 +22,17 @@ from schemas.errors import (
     QueueUnavailable,
     ShardRetryable,
 )
-from schemas.generation import Completion, Request
 from schemas.job import JobSpec
 from schemas.message import ShardMessage
 from tests.oracle import check_output
 from tests.toy import ToySession, load_session, toy_spec
+from tests.workers.attempts import resumed, session_of, spec_of, submitted
 from workers.context import WorkerContext, WorkerOptions
 from workers.shard import run_shard
 from workers.stopping import WorkerStopping
 from workers.tasks import handle_message
 
 pytestmark = pytest.mark.services
-
-
-class CountingSession(ToySession):
-    """Remembers which rows it generated, and does `after_row` once a row is done."""
-
-    def __init__(self, spec: JobSpec) -> None:
-        super().__init__(spec)
-        self.generated: list[int] = []
-        self.after_row: Callable[[int], None] = lambda row_index: None
-
-    def generate(self, requests: Sequence[Request], on_round: Callable[[], None]) -> Iterator[Completion]:
-        for completion in super().generate(requests, on_round):
-            self.generated.append(completion.row_index)
-            yield completion
-            self.after_row(completion.row_index)
-
-
-@pytest.fixture
-def context(settings: Settings, store: Store) -> WorkerContext:
-    options = WorkerOptions(name="w1", device="cpu")
-    return WorkerContext(settings, store, options, lambda spec, threads: CountingSession(spec))
-
-
-def session_of(context: WorkerContext, spec: JobSpec) -> CountingSession:
-    session = context.session_for(spec)
-    assert isinstance(session, CountingSession)
-    return session
-
-
-def submitted(spec: JobSpec, settings: Settings, store: Store, queue: Queue) -> list[ShardMessage]:
-    """Submits; returns a message for each shard, in order."""
-    job_id = submit(spec, settings, store, queue)
-    live = [(one.shard_index, one.delivery) for one in queue.live_deliveries() if one.job_id == job_id]
-    return [ShardMessage(job_id=job_id, shard_index=shard, delivery=number) for shard, number in sorted(live)]
-
-
-def resumed(message: ShardMessage, settings: Settings, store: Store) -> ShardMessage:
-    """The next message of a shard, once its wait after a failure is over."""
-    time.sleep(settings.retry_seconds * 1.5)
-    return store.claim_deliveries(message.job_id, {message.shard_index: message.delivery})[0]
 
 
 def test_the_last_shard_finishes_the_job(
@@ -316,10 +274,6 @@ class TestMessages:
     def test_a_broker_that_is_away_is_survived(self, context: WorkerContext) -> None:
         cut_off(context.store)
         handle_message([ShardMessage(job_id="job-1", shard_index=0, delivery=1).to_json()], context)
-
-
-def spec_of(message: ShardMessage, store: Store) -> JobSpec:
-    return load_plan(Path(store.job(message.job_id).output)).spec
 
 
 def cut_off(store: Store) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from jobs.storage.durable import sha256_of
 from schemas.columns import RESULT_FIELDS
 from schemas.errors import ShardRetryable
-from schemas.generation import RowOutcome, RowStatistics
+from schemas.generation import RowOutcome, RowStatistics, SampleKey
 from schemas.plan import Plan, ShardPlan
-from tests.storage import failed_outcome, ok_outcome, plan_of, prompts, spec_of, write_parquet
+from tests.storage import by_key, failed_outcome, ok_outcome, outcomes_of, plan_of, prompts, spec_of, write_parquet
 from workers import writer
 from workers.reader import ShardRows, read_shard
 from workers.writer import PartFacts, write_part
@@ -29,7 +30,7 @@ def planned(tmp_path: Path, columns: dict[str, Any], **options: Any) -> tuple[Pl
 
 def written(tmp_path: Path, columns: dict[str, Any], outcomes: list[RowOutcome], **options: Any) -> pa.Table:
     plan, shard, rows = planned(tmp_path, columns, **options)
-    write_part(tmp_path / "part.parquet", plan, shard, rows, {o.row_index: o for o in outcomes}, {"torch": "2.6"})
+    write_part(tmp_path / "part.parquet", plan, shard, rows, by_key(outcomes), {"torch": "2.6"})
     return pq.read_table(tmp_path / "part.parquet", page_checksum_verification=True)
 
 
@@ -47,6 +48,7 @@ def test_an_ok_row_has_its_text_tokens_and_statistics(tmp_path: Path) -> None:
     assert row == {
         "prompt": "prompt 0",
         "row_index": 0,
+        "sample_index": 0,
         "status": "ok",
         "error_kind": None,
         "error_message": None,
@@ -81,6 +83,7 @@ def test_a_failed_row_has_its_error_and_no_statistics(tmp_path: Path) -> None:
     assert filled == {
         "prompt": "prompt 0",
         "row_index": 0,
+        "sample_index": 0,
         "status": "error",
         "error_kind": "prompt_too_long",
         "error_message": "9 tokens",
@@ -102,7 +105,18 @@ def test_rows_are_in_input_order_whatever_order_they_finished_in(tmp_path: Path)
     assert table["completion"].to_pylist() == [None, "answer 4", "answer 5"]
 
 
-def test_carried_columns_keep_values_types_and_metadata(tmp_path: Path) -> None:
+def test_samples_of_a_row_come_in_order_and_each_carries_the_row(tmp_path: Path) -> None:
+    outcomes = [ok_outcome(4, sample_index=sample) for sample in (1, 0)]
+    outcomes += [ok_outcome(5, sample_index=sample) for sample in (2, 0, 1)]
+    table = written(tmp_path, prompts(6), [*outcomes, failed_outcome(3)], shard_rows=3)
+    keys = zip(table["row_index"].to_pylist(), table["sample_index"].to_pylist(), strict=True)
+    assert list(keys) == [(3, 0), (4, 0), (4, 1), (5, 0), (5, 1), (5, 2)]
+    assert table["prompt"].to_pylist() == ["prompt 3", *["prompt 4"] * 2, *["prompt 5"] * 3]
+    assert table["completion"].to_pylist() == [None, "answer 4", "answer 4.1", "answer 5", "answer 5.1", "answer 5.2"]
+
+
+@pytest.mark.parametrize("num_samples", [1, 3])
+def test_carried_columns_keep_values_types_and_metadata(tmp_path: Path, num_samples: int) -> None:
     carried = pa.table(
         {
             "prompt": pa.array(["a", None], pa.large_string()),
@@ -122,19 +136,22 @@ def test_carried_columns_keep_values_types_and_metadata(tmp_path: Path) -> None:
     pq.write_table(carried, tmp_path / "in.parquet")
     plan = plan_of(spec_of(tmp_path / "in.parquet", "/nowhere/out"))
     rows = read_shard(plan, plan.shards[0])
-    write_part(tmp_path / "part.parquet", plan, plan.shards[0], rows, {0: ok_outcome(0), 1: failed_outcome(1)}, {})
+    outcomes = by_key([failed_outcome(1), *(ok_outcome(0, sample_index=sample) for sample in range(num_samples))])
+    write_part(tmp_path / "part.parquet", plan, plan.shards[0], rows, outcomes, {})
     part = pq.read_table(tmp_path / "part.parquet")
     names = carried.schema.names
     assert part.schema.names[: len(names)] == names
     assert part.select(names).schema.equals(carried.schema)
-    assert part.select(names).drop(["bad"]).equals(carried.drop(["bad"]))
-    assert part["bad"].cast(pa.binary()).to_pylist() == [b"\xff", None]
+    repeated = pa.concat_tables([carried.slice(0, 1)] * num_samples + [carried.slice(1)])
+    assert part.select(names).drop(["bad"]).equals(repeated.drop(["bad"]))
+    assert part["bad"].cast(pa.binary()).to_pylist() == [b"\xff"] * num_samples + [None]
     assert part.schema.metadata[b"huggingface"] == b"{}"
 
 
 def test_the_file_tells_where_it_comes_from(tmp_path: Path) -> None:
-    plan, _, _ = planned(tmp_path, prompts(1), revision="abc")
-    metadata = written(tmp_path, prompts(1), [ok_outcome(0)], revision="abc").schema.metadata
+    options = {"revision": "abc", "draft": "model", "draft_model": "small", "draft_revision": "def"}
+    plan, _, _ = planned(tmp_path, prompts(1), **options)
+    metadata = written(tmp_path, prompts(1), [ok_outcome(0)], **options).schema.metadata
     ours = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"specbatch.")}
     assert ours.pop("specbatch.version")
     assert ours == {
@@ -142,7 +159,9 @@ def test_the_file_tells_where_it_comes_from(tmp_path: Path) -> None:
         "specbatch.spec_sha256": plan.spec.digest(),
         "specbatch.model": "tiny",
         "specbatch.revision": "abc",
-        "specbatch.draft": "ngram",
+        "specbatch.draft": "model",
+        "specbatch.draft_model": "small",
+        "specbatch.draft_revision": "def",
         "specbatch.torch": "2.6",
     }
 
@@ -165,24 +184,30 @@ def test_an_empty_shard_makes_an_empty_part_with_every_column(tmp_path: Path) ->
 def test_the_facts_are_those_of_the_file(tmp_path: Path) -> None:
     plan, shard, rows = planned(tmp_path, prompts(3))
     path = tmp_path / "part.parquet"
-    outcomes = {0: ok_outcome(0), 1: failed_outcome(1), 2: ok_outcome(2)}
+    outcomes = by_key([ok_outcome(0), failed_outcome(1), ok_outcome(2), ok_outcome(2, sample_index=1)])
     facts = write_part(path, plan, shard, rows, outcomes, {})
-    assert facts == PartFacts(3, 2, 1, path.stat().st_size, sha256_of(path))
+    assert facts == PartFacts(3, 4, 3, 1, path.stat().st_size, sha256_of(path))
     assert write_part(tmp_path / "again.parquet", plan, shard, rows, outcomes, {}) == facts
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "message"),
+    ("changes", "message"),
     [
-        ({0: ok_outcome(0), 2: ok_outcome(2)}, r"1 rows without outcome \[1\], 0 outcomes of other rows"),
-        ({n: ok_outcome(n) for n in range(4)}, r"0 rows without outcome \[\], 1 outcomes of other rows \[3\]"),
-        ({0: ok_outcome(0), 1: ok_outcome(0), 2: ok_outcome(2)}, r"1 outcomes of other rows \[1\]"),
+        ({1: None}, r"1 rows without outcome \[1\], 0 outcomes out of place"),
+        ({3: ok_outcome(3)}, r"0 rows without outcome \[\], 1 outcomes out of place \[\(3, 0\)\]"),
+        ({1: ok_outcome(0)}, r"1 outcomes out of place \[\(1, 0\)\]"),
+        ({(1, 2): ok_outcome(1, sample_index=2)}, r"1 outcomes out of place \[\(1, 2\)\]"),
+        ({(1, 1): ok_outcome(1, sample_index=2)}, r"1 outcomes out of place \[\(1, 1\)\]"),
+        ({(1, 1): replace(failed_outcome(1), sample_index=1)}, r"1 outcomes out of place \[\(1, 1\)\]"),
+        ({1: failed_outcome(1), (1, 1): ok_outcome(1, sample_index=1)}, r"1 outcomes out of place \[\(1, 1\)\]"),
     ],
 )
-def test_a_part_with_missing_or_foreign_rows_is_refused(
-    tmp_path: Path, outcomes: dict[int, RowOutcome], message: str
+def test_a_part_with_missing_or_foreign_samples_is_refused(
+    tmp_path: Path, changes: dict[int | SampleKey, RowOutcome | None], message: str
 ) -> None:
     plan, shard, rows = planned(tmp_path, prompts(3))
+    keyed = {key if isinstance(key, tuple) else (key, 0): outcome for key, outcome in changes.items()}
+    outcomes = {key: outcome for key, outcome in {**outcomes_of(shard), **keyed}.items() if outcome is not None}
     with pytest.raises(ShardRetryable, match=message):
         write_part(tmp_path / "part.parquet", plan, shard, rows, outcomes, {})
     assert os.listdir(tmp_path) == ["in.parquet"]
@@ -196,8 +221,8 @@ def test_a_part_that_reads_back_differently_is_refused(tmp_path: Path, monkeypat
         write_table(table.slice(1).append_column("x", pa.nulls(table.num_rows - 1)), path, **options)
 
     monkeypatch.setattr(writer.pq, "write_table", lose_a_row)
-    with pytest.raises(ShardRetryable, match="differs in rows, schema, row_index"):
-        write_part(tmp_path / "part.parquet", plan, shard, rows, {n: ok_outcome(n) for n in range(3)}, {})
+    with pytest.raises(ShardRetryable, match="differs in rows, schema, row_index, sample_index"):
+        write_part(tmp_path / "part.parquet", plan, shard, rows, outcomes_of(shard), {})
     assert os.listdir(tmp_path) == ["in.parquet"]
 
 
@@ -210,7 +235,7 @@ def test_an_error_while_writing_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(writer, "check_part", stop)
     with pytest.raises(KeyboardInterrupt):
-        write_part(tmp_path / "part.parquet", plan, shard, rows, {n: ok_outcome(n) for n in range(3)}, {})
+        write_part(tmp_path / "part.parquet", plan, shard, rows, outcomes_of(shard), {})
     assert os.listdir(tmp_path) == ["in.parquet"]
 
 

@@ -9,6 +9,8 @@ import torch
 from schemas.job import Dtype
 from workers.devices.base import named_dtype
 
+_NUM_THREADS = torch.get_num_threads()  # before any job asked for others
+
 
 class CpuDevice:
     """A Device of the cores that torch is given. Float32 by default: most CPUs compute bfloat16 more slowly."""
@@ -19,8 +21,7 @@ class CpuDevice:
 
     def __init__(self, threads: int | None = None) -> None:
         """threads: cores to compute with. More threads than cores are many times slower, so workers share them out."""
-        if threads is not None:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads or _NUM_THREADS)
 
     def dtype(self, asked: Dtype) -> torch.dtype:
         return named_dtype(asked, auto=torch.float32)

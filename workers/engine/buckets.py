@@ -39,13 +39,31 @@ def bucket_policy(static_shapes: bool) -> BucketPolicy:
     return COARSE_BUCKETS if static_shapes else FINE_BUCKETS
 
 
+def fixed_policy(kv_length: int) -> BucketPolicy:
+    """Shapes that depend on one row alone: prompts are prefilled one by one, and the cache is seen whole."""
+    return BucketPolicy(prefill_step=FINE_BUCKETS.prefill_step, prefill_rows=(1,), kv_step=kv_length)
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The bucket planner of one engine. window: positions verified at once, 1 where nothing is drafted."""
+    """The bucket planner of one engine.
+
+    draft_lengths: numbers of drafted tokens a round, ascending. is_fixed: whether every window is the longest.
+    """
 
     policy: BucketPolicy
     batch_size: int
-    window: int
+    draft_lengths: tuple[int, ...]
+    is_fixed: bool = False
+
+    @property
+    def window(self) -> int:
+        """Positions verified at once, at most."""
+        return self.draft_lengths[-1] + 1
+
+    def window_of(self, num_drafted: int) -> int:
+        """The window of a round that drafts so many tokens a row."""
+        return self.window if self.is_fixed else num_drafted + 1
 
     def prefill_length(self, num_tokens: int) -> int:
         return round_up(num_tokens, self.policy.prefill_step)
@@ -68,7 +86,8 @@ class Buckets:
         for rows, length in product(self.policy.prefill_rows, lengths):
             yield GraphKey("prefill", rows, length, 0)
         kv_lengths = _multiples(self.policy.kv_step, self.cache_length(max_prompt, max_length))
-        for window, kv_length in product(sorted({1, self.window}), kv_lengths):
+        windows = sorted({self.window_of(length) for length in (0, *self.draft_lengths)})
+        for window, kv_length in product(windows, kv_lengths):
             yield GraphKey("decode", self.batch_size, window, kv_length)
 
 

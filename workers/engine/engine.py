@@ -1,65 +1,69 @@
 """The engine: requests in, completions out, B slots that are refilled as rows end."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 from schemas.generation import Completion, Request
-from schemas.job import DraftKind, JobSpec
 from workers.devices.base import Device
-from workers.engine.buckets import BucketPolicy, Buckets, bucket_policy
+from workers.engine.batch import Batch
+from workers.engine.buckets import BucketPolicy, Buckets, bucket_policy, fixed_policy, round_up
 from workers.engine.cache import RaggedCache
-from workers.engine.drafts import DraftSource, make_draft
+from workers.engine.draft_length import Controller
+from workers.engine.drafts.base import DraftSource
+from workers.engine.drafts.factory import DraftFactory
 from workers.engine.limits import check_prompt_length, max_generated_tokens
+from workers.engine.options import EngineOptions
 from workers.engine.prefill import longest_first, prefill
-from workers.engine.rows import Rows
+from workers.engine.rows import RowLimits, Rows
 from workers.engine.runner import ForwardLog, ModelRunner
 from workers.engine.speculative import speculative_round
 from workers.engine.target import Target
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """batch_size: slots. num_draft_tokens: k, drafted tokens a round at most, where anything is drafted."""
-
-    batch_size: int = 8
-    draft: DraftKind = "ngram"
-    num_draft_tokens: int = 4
-    ngram_min: int = 1
-    ngram_max: int = 3
-
-    @classmethod
-    def of(cls, spec: JobSpec) -> Self:
-        """The part of a job that the engine is built for."""
-        return cls(spec.batch_size, spec.draft, spec.num_draft_tokens, spec.ngram_min, spec.ngram_max)
-
-    @property
-    def window(self) -> int:
-        return 1 if self.draft == "none" else self.num_draft_tokens + 1
+from workers.engine.warm_up import measure_steps
 
 
 class Engine:
-    """Generates for one target on one device. Keeps its cache from call to call while that is long enough."""
+    """Generates for one target on one device. Keeps cache, draft source and estimates from call to call."""
 
     def __init__(
         self,
         target: Target,
         device: Device,
         options: EngineOptions,
+        draft_model: Target | None = None,
         draft: DraftSource | None = None,
         policy: BucketPolicy | None = None,
     ) -> None:
-        """draft, policy: in place of those that options and device name."""
+        """draft, policy: in place of those that options and device name. Raises InvalidJob where none can be made."""
         self.target, self.device, self.options = target, device, options
-        self.buckets = Buckets(policy or bucket_policy(device.static_shapes), options.batch_size, options.window)
         self.log = ForwardLog()
-        self._draft = draft or make_draft(options.draft, options.batch_size, options.ngram_min, options.ngram_max)
+        self.buckets = self._plan(policy)
+        self._draft = draft or DraftFactory(target, draft_model, device, options, self.buckets).make()
+        self._controller = Controller(options.ladder, options.batch_size)
+        self._is_warm = len(options.ladder) == 1
         self._runner: ModelRunner | None = None
+        self._num_rounds: dict[str, Counter[int]] = {}
 
     @property
     def forward_seconds(self) -> float:
         """Seconds inside the target's forwards since the engine was made."""
         return self.log.seconds
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of prompt and completion that a row may have."""
+        own, asked = self.target.context_length, self.options.kv_length
+        return own if asked is None else min(own, asked)
+
+    def report(self) -> dict[str, Any]:
+        """What the controller chose in the last call of `generate`, and what it now expects; for JSON.
+
+        Empty where nothing is drafted.
+        """
+        if self.options.draft == "none":
+            return {}
+        rounds = {source: {str(k): n for k, n in sorted(by_k.items())} for source, by_k in self._num_rounds.items()}
+        return {"rounds_by_k": rounds, "controller": self._controller.report(), **self._draft.report()}
 
     def generate(
         self, requests: Sequence[Request], on_round: Callable[[], None] = lambda: None
@@ -70,31 +74,45 @@ class Engine:
         that was left halfway cannot go on once another has begun: they share the cache. Raises RowFailed before
         anything runs where a prompt does not fit the context.
         """
-        rows = Rows(
-            self.options.batch_size, self.options.window - 1, self.target.eos_token_ids, self.target.context_length
-        )
-        runner = self._runner_for(requests)
+        batch = self._batch_for(requests)
+        self._num_rounds = batch.num_rounds
         waiting = longest_first(requests)
-        while waiting or rows:
+        while waiting or batch.rows:
             on_round()
-            if waiting and rows.num_free:
-                finished = prefill(runner, self._draft, rows, self.buckets, waiting)
+            if waiting and batch.rows.num_free:
+                finished = prefill(batch, waiting)
             else:
-                finished = speculative_round(runner, self._draft, rows, self.buckets)
-            yield from (row.completion() for row in finished)
+                finished = speculative_round(batch)
+            yield from (row.completion(self.options.ladder[-1]) for row in finished)
 
-    def _runner_for(self, requests: Sequence[Request]) -> ModelRunner:
-        length = self._cache_length(requests)
+    def _plan(self, policy: BucketPolicy | None) -> Buckets:
+        options = self.options
+        policy = policy or bucket_policy(self.device.static_shapes)
+        if options.deterministic:
+            longest = self.context_length + options.planned_lengths[-1] + 1
+            policy = fixed_policy(round_up(longest, policy.kv_step))
+        return Buckets(policy, options.batch_size, options.planned_lengths, options.deterministic)
+
+    def _batch_for(self, requests: Sequence[Request]) -> Batch:
+        lengths = [self._max_length(request) for request in requests]
+        runner = self._runner_for([len(r.prompt_token_ids) for r in requests], lengths)
+        limits = RowLimits(self.target.eos_token_ids, self.context_length, self.target.vocab_size, self.target.decode)
+        if not self._is_warm and requests:
+            self._controller.warm_up(measure_steps(runner, self.buckets, sorted({0, *self.options.ladder})))
+            self._is_warm = True
+        self._draft.begin(runner, max(lengths, default=0))
+        rows = Rows(self.options.batch_size, limits)
+        return Batch(runner, rows, self._draft, self._controller, self.buckets, self.options.verification)
+
+    def _max_length(self, request: Request) -> int:
+        num_prompt_tokens = len(request.prompt_token_ids)
+        check_prompt_length(num_prompt_tokens, self.context_length)
+        return num_prompt_tokens + max_generated_tokens(request, self.context_length)
+
+    def _runner_for(self, prompts: Sequence[int], lengths: Sequence[int]) -> ModelRunner:
+        length = self.buckets.cache_length(max(prompts, default=0), max(lengths, default=0))
         if self._runner is None or self._runner.cache.length < length:
             self._runner = None  # frees the old cache before the new one is made
             cache = RaggedCache(self.target.kv_shapes, self.options.batch_size, length, self.target.device)
             self._runner = ModelRunner(self.target, self.device, cache, self.log)
         return self._runner
-
-    def _cache_length(self, requests: Sequence[Request]) -> int:
-        context = self.target.context_length
-        for request in requests:
-            check_prompt_length(len(request.prompt_token_ids), context)
-        prompts = [len(request.prompt_token_ids) for request in requests]
-        lengths = [len(r.prompt_token_ids) + max_generated_tokens(r, context) for r in requests]
-        return self.buckets.cache_length(max(prompts, default=0), max(lengths, default=0))

@@ -1,12 +1,15 @@
-"""Which model families the engine can run, read off the config before any weight is loaded.
+"""What a model can be used for, read off its config before any weight is loaded.
 
-The engine gives each row its own positions over one fixed cache, with explicit masks. A family whose layers keep
-another state, or that works its positions out of something else, would silently compute something different.
+The speculative engine gives each row its own positions over one fixed cache, with explicit masks. A family whose layers
+keep another state, or that works its positions out of something else, would silently compute something different.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from schemas.errors import InvalidJob
+
+# What rows of a batch of engine generate must have in common: nothing, the length of their prompts, or all.
+Sharing = Literal["padded", "equal", "alone"]
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _HYBRID_MARKERS = ("layers_block_type", "attn_layer_indices", "hybrid_layer_ids", "attention_free", "ssm_cfg")
@@ -19,37 +22,72 @@ WINDOWED = frozenset(
 )
 
 
-def refuse_unsupported(config: Any, model_class: Any) -> None:
-    """Raises InvalidJob that names the family and the reason, where the engine cannot run the model.
+def refuse_unreadable(config: Any, model_class: Any) -> None:
+    """Raises InvalidJob that names the family and the reason, where no engine can run the model.
 
-    config: as transformers loads it. model_class: what AutoModelForCausalLM would build from it, or None.
+    config: as transformers loads it. model_class: what transformers would generate text with, or None.
     """
-    text = config.get_text_config()
-    if reason := _reason(config, text, model_class):
+    if reason := _unreadable_reason(config, model_class):
         raise InvalidJob(f"model family {config.model_type} is not supported: {reason}; choose another model")
 
 
-def usable_context(config: Any) -> int | None:
-    """A shorter context than the config's, where only that keeps rows independent; None where its own is fine.
+def refuse_unsupported(config: Any, model_class: Any) -> None:
+    """As `refuse_unreadable`, and also where the speculative engine alone cannot run the model."""
+    refuse_unreadable(config, model_class)
+    if reason := _speculative_reason(config, config.get_text_config(), model_class):
+        raise InvalidJob(
+            f"model family {config.model_type} is not supported by engine speculative: {reason}; "
+            "--engine generate runs it"
+        )
 
-    Longrope rotates all rows of a batch by other frequencies as soon as one of them is past the original context.
+
+def usable_context(config: Any) -> int | None:
+    """A context in which rows of a batch are independent, where that is not any: up to the original one.
+
+    Dynamic and longrope positions turn all rows of a batch by other frequencies as soon as one of them is past it.
     """
     text = config.get_text_config()
     for rope in _ropes(text):
-        if rope.get("rope_type", rope.get("type")) in ("longrope", "su"):
+        kind = _kind(rope)
+        if "dynamic" in kind:
+            return int(text.max_position_embeddings)
+        if kind in ("longrope", "su"):
             original = getattr(text, "original_max_position_embeddings", None)
             length: int | None = rope.get("original_max_position_embeddings", original)
             return length or text.max_position_embeddings
     return None
 
 
-def _reason(config: Any, text: Any, model_class: Any) -> str | None:
-    if config.is_encoder_decoder:
-        return "it is an encoder-decoder"
+def extended_context(config: Any) -> int | None:
+    """Where dynamic positions end, whose config names the context that they extend; None without any."""
+    text = config.get_text_config()
+    factors = [rope.get("factor", 1.0) for rope in _ropes(text) if "dynamic" in _kind(rope)]
+    return int(text.max_position_embeddings * max(factors)) if factors else None
+
+
+def freest_sharing(config: Any, model_class: Any) -> Sharing:
+    """What rows of a batch of engine generate must have in common, so that none changes another.
+
+    Padding goes through a recurrent state, masked or not. Experts with a capacity for the batch refuse one row's tokens
+    where another has filled them.
+    """
+    text = config.get_text_config()
+    if getattr(text, "moe_eval_capacity_token_fraction", 0) > 0:
+        return "alone"
+    return "equal" if _state_reason(text, model_class) else "padded"
+
+
+def _unreadable_reason(config: Any, model_class: Any) -> str | None:
     if model_class is None:
         return "it is not a causal language model"
-    if _rope_unread(text):
+    if _rope_unread(config.get_text_config()):
         return "its config.json has rope_parameters, which transformers 4 does not read; add rope_theta, or use 5"
+    return None
+
+
+def _speculative_reason(config: Any, text: Any, model_class: Any) -> str | None:
+    if config.is_encoder_decoder:
+        return "it is an encoder-decoder"
     return _state_reason(text, model_class) or _position_reason(text) or _window_reason(text)
 
 
@@ -87,13 +125,27 @@ def _window_reason(text: Any) -> str | None:
 
 def _rope_unread(text: Any) -> bool:
     """A config that transformers 5 wrote and 4 read: its rope settings would be replaced by defaults in silence."""
-    written = getattr(text, "rope_parameters", None) or {}
     known = getattr(text, "rope_theta", None)
-    return known is not None and written.get("rope_theta", known) != known
+    if known is None:
+        return False
+    read = (known, getattr(text, "rope_local_base_freq", known))  # gemma3 has one more, for its windows
+    is_scaled = bool(getattr(text, "rope_scaling", None))
+    written = _with_nested(getattr(text, "rope_parameters", None) or {})
+    return any(
+        rope.get("rope_theta", known) not in read or (rope.get("rope_type", "default") != "default" and not is_scaled)
+        for rope in written
+    )
 
 
 def _ropes(text: Any) -> list[dict[str, Any]]:
     """The rope settings: of transformers 4, of 5, or of 5 by layer type."""
     settings = [getattr(text, name, None) or {} for name in ("rope_scaling", "rope_parameters")]
-    nested = [value for rope in settings for value in rope.values() if isinstance(value, dict)]
-    return [*settings, *nested]
+    return [rope for setting in settings for rope in _with_nested(setting)]
+
+
+def _with_nested(rope: dict[str, Any]) -> list[dict[str, Any]]:
+    return [rope, *(value for value in rope.values() if isinstance(value, dict))]
+
+
+def _kind(rope: dict[str, Any]) -> str:
+    return str(rope.get("rope_type", rope.get("type")))

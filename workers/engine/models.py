@@ -1,4 +1,4 @@
-"""Loading the target: a hub id, a folder or a .gguf file becomes a Target on a device, or one line that says why not.
+"""Loading a model: a hub id, a folder or a .gguf file on a device, or one line that says why not.
 
 The one edge where what transformers raises is translated. Weights are safetensors or GGUF only and code that comes
 with a model is never run: a job names its model, and anybody may submit a job.
@@ -8,12 +8,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+)
 
 from jobs.plan.models import is_local_model, resolve_model
 from jobs.texts import one_line
@@ -21,8 +24,10 @@ from schemas.errors import InvalidJob, ShardRetryable, SpecbatchError
 from schemas.job import Dtype
 from workers.devices.base import Device
 from workers.engine.attention import attention_for
-from workers.engine.families import refuse_unsupported, usable_context
+from workers.engine.families import refuse_unreadable, refuse_unsupported, usable_context
 from workers.engine.packed import pack_linear_layers
+from workers.engine.plain.loading import plain_model
+from workers.engine.plain.model import PlainModel
 from workers.engine.self_check import check_ragged_decoding
 from workers.engine.target import Target
 
@@ -51,22 +56,51 @@ class ModelSource:
         return cls(str(path.parent), {"gguf_file": path.name}) if path.is_file() else cls(str(path), {})
 
 
+class Loaded(NamedTuple):
+    """What transformers made of a model's files."""
+
+    weights: Any
+    tokenizer: Any
+    config: Any
+    model_class: Any
+
+
+def text_class(config: Any) -> Any:
+    """What transformers would generate text with from such a config, or None."""
+    causal, seq2seq = MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    return (seq2seq if config.is_encoder_decoder else causal).get(type(config), None)
+
+
 def load_target(model: str, revision: str | None, dtype: Dtype, device: Device) -> Target:
     """The model and its tokenizer on the device, tried on a few tokens.
 
     revision: the pinned one; None takes what is there. Raises InvalidJob where the model cannot be loaded or is of a
     family that the engine cannot run, ShardRetryable where the device has no memory left for it.
     """
+    loaded = _load(model, revision, device.dtype(dtype), refuse_unsupported)
+    return _translated(f"model {model}", lambda: _on_device(loaded, device))
+
+
+def load_plain(model: str, revision: str | None, dtype: Dtype, device: Device) -> PlainModel:
+    """The same for engine generate, which runs more families."""
+    loaded = _load(model, revision, device.dtype(dtype), refuse_unreadable)
+    return _translated(
+        f"model {model}",
+        lambda: plain_model(loaded.weights.to(device.torch_device), loaded.tokenizer, loaded.model_class),
+    )
+
+
+def _load(model: str, revision: str | None, dtype: torch.dtype, refuse: Callable[[Any, Any], None]) -> Loaded:
     transformers.utils.logging.disable_progress_bar()
     source, name = ModelSource.of(model, revision), f"model {model}"
     config = _translated(name, lambda: AutoConfig.from_pretrained(source.name, **source.keywords))
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    refuse_unsupported(config, model_class)
-    weights = _translated(name, lambda: _load_weights(source, model_class, config, device.dtype(dtype)))
+    model_class = text_class(config)
+    refuse(config, model_class)
+    weights = _translated(name, lambda: _load_weights(source, model_class, config, dtype))
     tokenizer = _translated(
         f"the tokenizer of {name}", lambda: AutoTokenizer.from_pretrained(source.name, **source.keywords)
     )
-    return _translated(name, lambda: _on_device(weights, tokenizer, config, device))
+    return Loaded(weights, tokenizer, config, model_class)
 
 
 def _load_weights(source: ModelSource, model_class: Any, config: Any, dtype: torch.dtype) -> Any:
@@ -76,7 +110,8 @@ def _load_weights(source: ModelSource, model_class: Any, config: Any, dtype: tor
     else:
         keywords["use_safetensors"] = True
     keywords["attn_implementation"] = attention_for(model_class, config.get_text_config())
-    model, info = AutoModelForCausalLM.from_pretrained(source.name, output_loading_info=True, **keywords)
+    auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    model, info = auto_class.from_pretrained(source.name, output_loading_info=True, **keywords)
     if missing := sorted(info["missing_keys"]):  # transformers draws them at random, and only warns
         raise ValueError(f"its weights lack {missing[0]} and {len(missing) - 1} more; download the model again")
     return model
@@ -89,13 +124,17 @@ def _gguf_keywords() -> dict[str, Any]:
     return {}
 
 
-def _on_device(weights: Any, tokenizer: Any, config: Any, device: Device) -> Target:
-    weights = weights.to(device.torch_device)
+def _on_device(loaded: Loaded, device: Device) -> Target:
+    weights = loaded.weights.to(device.torch_device)
     pack_linear_layers(weights)
-    context = usable_context(config)
+    context = usable_context(loaded.config)
     if context is not None:
-        logger.warning("context held to %d tokens: past those, longrope would make rows depend on each other", context)
-    target = Target(weights, tokenizer, context)
+        logger.warning(
+            "context held to %d tokens: past those, the model's rotary positions would make rows depend on each "
+            "other; --engine generate goes on, row by row",
+            context,
+        )
+    target = Target(weights, loaded.tokenizer, context)
     check_ragged_decoding(target)
     return target
 

@@ -4,8 +4,9 @@ The noise of a token is a pure function of those three, so it is the same whatev
 batch, in whatever shape the position is computed, and however far the vocabulary is padded.
 
 The hash is MurmurHash3_x86_32 (Appleby, public domain) over the seed's two words and the index, once for each of two
-initial values, which makes a 64-bit key for the position; then lowbias32 (Wellons, hash prospector, public domain)
-over the token id, with one key word xored in before its first and the other before its second multiplication.
+initial values of the stream, which makes a 64-bit key for the position; then lowbias32 (Wellons, hash prospector,
+public domain) over the token id, with one key word xored in before its first and the other before its second
+multiplication.
 Everything is 32-bit integer arithmetic that wraps, so that it runs on devices without 64-bit integers.
 """
 
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 
 KEY_INITS = (0x3C6EF372, 0x1B873593)
+# Independent draws of one generated index. Coupled drafts share TARGET with the target; rejection has one for each.
+TARGET, DRAFT, ACCEPT = 0, 0x5BD1E995, 0x2545F491
 _MURMUR_C1, _MURMUR_C2, _MURMUR_ADD = 0xCC9E2D51, 0x1B873593, 0xE6546B64
 _FMIX_C1, _FMIX_C2 = 0x85EBCA6B, 0xC2B2AE35
 _LOWBIAS_C1, _LOWBIAS_C2 = 0x7FEB352D, 0x846CA68B
@@ -25,17 +28,17 @@ def seed_words(seeds: list[int]) -> Tensor:
     return torch.tensor(words, dtype=torch.int32).view(len(seeds), 2)
 
 
-def exponential_noise(seeds: Tensor, generated_index: Tensor, vocab_size: int) -> Tensor:
+def exponential_noise(seeds: Tensor, generated_index: Tensor, vocab_size: int, stream: int = TARGET) -> Tensor:
     """E = -log1p(-u) for every token of every position: (B, T, V) float32, above 0 and finite.
 
     seeds: (B, 2) int32 of `seed_words`. generated_index: (B, T), 0 for the prefill's token.
     """
-    return uniform_noise(seeds, generated_index, vocab_size).neg_().log1p_().neg_()
+    return uniform_noise(seeds, generated_index, vocab_size, stream).neg_().log1p_().neg_()
 
 
-def uniform_noise(seeds: Tensor, generated_index: Tensor, vocab_size: int) -> Tensor:
+def uniform_noise(seeds: Tensor, generated_index: Tensor, vocab_size: int, stream: int = TARGET) -> Tensor:
     """u in (0, 1) for every token of every position: (B, T, V) float32."""
-    return uniform_of(noise_bits(seeds, generated_index, vocab_size))
+    return uniform_of(noise_bits(seeds, generated_index, vocab_size, stream))
 
 
 def uniform_of(bits: Tensor) -> Tensor:
@@ -44,10 +47,10 @@ def uniform_of(bits: Tensor) -> Tensor:
     return signed.sub_(signed.floor()).clamp_(max=_LARGEST_UNIFORM)
 
 
-def noise_bits(seeds: Tensor, generated_index: Tensor, vocab_size: int) -> Tensor:
+def noise_bits(seeds: Tensor, generated_index: Tensor, vocab_size: int, stream: int = TARGET) -> Tensor:
     """The 32 bits of every token of every position: (B, T, V) int32."""
     low, high, index = seeds[:, :1], seeds[:, 1:], generated_index.to(torch.int32)
-    first, second = (_murmur3(init, (low, high, index)).unsqueeze(-1) for init in KEY_INITS)
+    first, second = (_murmur3(init ^ stream, (low, high, index)).unsqueeze(-1) for init in KEY_INITS)
     token = torch.arange(vocab_size, dtype=torch.int32, device=seeds.device)
     bits = first ^ token
     _xor_shift_(bits, 16).mul_(_signed(_LOWBIAS_C1))

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from schemas.generation import Request
+from workers.engine.batch import Batch
 from workers.engine.buckets import Buckets
-from workers.engine.drafts.base import DraftSource
-from workers.engine.rows import Row, Rows
-from workers.engine.runner import ModelRunner
-from workers.engine.sampling import BatchSampling, Logits, target_tokens
+from workers.engine.constraints import Logits
+from workers.engine.rows import Row, RowLimits, context_of
+from workers.engine.sampling import BatchSampling, constrained, target_noise, target_tokens
 
 
 def longest_first(requests: Sequence[Request]) -> deque[Request]:
@@ -20,19 +20,20 @@ def longest_first(requests: Sequence[Request]) -> deque[Request]:
 
 
 @torch.inference_mode()
-def prefill(
-    runner: ModelRunner, draft: DraftSource, rows: Rows, buckets: Buckets, waiting: deque[Request]
-) -> list[Row]:
+def prefill(batch: Batch, waiting: deque[Request]) -> list[Row]:
     """One forward over the next prompts, which draws each row's first token; returns rows that end with it."""
+    runner, rows, buckets = batch.runner, batch.rows, batch.buckets
     num_rows, requests = next_group(waiting, buckets, rows.num_free)
     placed = rows.place(requests)
     length = buckets.prefill_length(len(requests[0].prompt_token_ids))
-    layout = torch.from_numpy(lay_out(placed, num_rows, length, runner.cache.scratch_slot)).to(runner.target.device)
+    prompts = [(row.slot, row.request.prompt_token_ids) for row in placed]
+    layout = torch.from_numpy(lay_out(prompts, num_rows, length, runner.cache.scratch_slot)).to(runner.target.device)
     logits = runner.prefill(layout[:, 2:], slots=layout[:, 0], last_positions=layout[:, 1])  # (R, 1, V)
-    for row, token in zip(placed, draw_first(logits, requests), strict=False):
-        row.keep([token], rows.eos_token_ids)
-        draft.start(row.slot, [*row.request.prompt_token_ids, token])
-    return rows.release_finished()
+    for row, token in zip(placed, draw_first(logits, placed, rows.limits), strict=False):
+        row.keep([token])
+        batch.draft.start(row.slot, [*row.request.prompt_token_ids, token])
+        batch.controller.start(row.slot)
+    return batch.release_finished()
 
 
 def next_group(waiting: deque[Request], buckets: Buckets, num_free: int) -> tuple[int, list[Request]]:
@@ -47,21 +48,27 @@ def next_group(waiting: deque[Request], buckets: Buckets, num_free: int) -> tupl
     return num_rows, [waiting.popleft() for _ in range(min(num_rows, num_alike))]
 
 
-def lay_out(placed: Sequence[Row], num_rows: int, length: int, scratch_slot: int) -> np.ndarray:
-    """(R, 2 + P) int64: slot, last position, prompt padded on the right. Padding rows go to the scratch slot."""
+def lay_out(prompts: Sequence[tuple[int, Sequence[int]]], num_rows: int, length: int, scratch_slot: int) -> np.ndarray:
+    """(R, 2 + P) int64: slot, last position, prompt padded on the right. Padding rows go to the scratch slot.
+
+    prompts: (slot, token ids) of each row.
+    """
     layout = np.zeros((num_rows, 2 + length), dtype=np.int64)
     layout[:, 0] = scratch_slot
-    for index, row in enumerate(placed):
-        prompt = row.request.prompt_token_ids
-        layout[index, 0], layout[index, 1] = row.slot, len(prompt) - 1
+    for index, (slot, prompt) in enumerate(prompts):
+        layout[index, 0], layout[index, 1] = slot, len(prompt) - 1
         layout[index, 2 : 2 + len(prompt)] = prompt
     return layout
 
 
-def draw_first(logits: Logits, requests: Sequence[Request]) -> list[int]:
+def draw_first(logits: Logits, placed: Sequence[Row], limits: RowLimits) -> list[int]:
     """The target's token 0 of each row, from logits (R, 1, V); padding rows' mean nothing."""
     num_rows = logits.shape[0]
-    padding = [None] * (num_rows - len(requests))
-    sampling = BatchSampling.from_requests([*requests, *padding], logits.device)
+    rows = [*placed, *[None] * (num_rows - len(placed))]
+    requests = [row.request if row else None for row in rows]
+    sampling = BatchSampling.from_requests(requests, logits.device, limits.vocab_size, limits.eos_token_ids)
     index = torch.zeros(num_rows, 1, dtype=torch.int64, device=logits.device)
-    return target_tokens(logits, sampling, index)[:, 0].tolist()
+    context = context_of(rows, max(row.length for row in placed), index[:, 1:]) if sampling.constraints else None
+    allowed = constrained(logits, sampling, index, context)
+    noise = target_noise(sampling, index, limits.vocab_size)
+    return target_tokens(allowed, sampling, noise)[:, 0].tolist()

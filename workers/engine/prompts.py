@@ -1,34 +1,60 @@
-"""From an input row to a request: its prompt's tokens, and its own options over the job's.
+"""From an input row to requests, one for each of its samples: its prompt's tokens, and its options.
 
 Whatever is wrong with a row is a RowFailed of that row; what is wrong with all of them is an InvalidJob.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-from pydantic import ValidationError
 
 from jobs.texts import one_line
 from schemas.errors import InvalidJob, RowFailed
 from schemas.generation import InputRow, Request
-from schemas.job import JobSpec, RowParams
+from schemas.job import JobSpec, RowParams, SamplingSpec
 from schemas.seeds import derive_row_seed
-from schemas.values import first_problem
 from workers.engine.limits import check_prompt_length
+from workers.engine.row_params import row_params, row_sampling
+from workers.engine.token_options import bad_word_token_ids, check_job_tokens, check_row_tokens
+
+PLAIN_OPTIONS = tuple(SamplingSpec.model_fields.keys() - {"n", "logit_bias", "bad_words"})
 
 
-def encode_row(row: InputRow, spec: JobSpec, tokenizer: Any, context_length: int) -> Request:
-    """The row as the engine takes it. Raises RowFailed for a bad row, InvalidJob where no row could be encoded."""
+def encode_row(row: InputRow, spec: JobSpec, tokenizer: Any, context_length: int, vocab_size: int) -> list[Request]:
+    """The row's samples as the engine takes them, each with a seed of its own.
+
+    A seed that the row names is its first sample's, and the others' follow from it. vocab_size: of the model's logits.
+    Raises RowFailed for a bad row, InvalidJob where no row could be encoded.
+    """
     if row.error is not None:
         raise RowFailed(*row.error)
+    check_job_tokens(spec, tokenizer, vocab_size)
     params = row_params(row.params, spec)
+    check_row_tokens(params, tokenizer, vocab_size)
+    sampling = row_sampling(params, spec)
     token_ids = prompt_token_ids(row, spec.system_prompt, tokenizer)
     check_prompt_length(len(token_ids), context_length)
-    own = params.model_dump(exclude_none=True)
-    options = {name: own.get(name, getattr(spec, name)) for name in ("max_new_tokens", "temperature", "top_k", "top_p")}
-    seed = own.get("seed", derive_row_seed(spec.seed, row.row_index))
-    return Request(row.row_index, tuple(token_ids), seed=seed, **options)
+    first = _first_sample(row.row_index, token_ids, sampling, tokenizer)
+    seeds = (sample_seed(spec, params, row.row_index, sample_index) for sample_index in range(sampling.n))
+    return [replace(first, sample_index=sample_index, seed=seed) for sample_index, seed in enumerate(seeds)]
+
+
+def sample_seed(spec: JobSpec, params: RowParams, row_index: int, sample_index: int) -> int:
+    if params.seed is None:
+        return derive_row_seed(spec.seed, row_index, sample_index)
+    return derive_row_seed(params.seed, row_index, sample_index) if sample_index else params.seed
+
+
+def _first_sample(row_index: int, token_ids: Sequence[int], sampling: SamplingSpec, tokenizer: Any) -> Request:
+    """All but the seed. Options that are no tokens have the same names in both."""
+    plain = {name: getattr(sampling, name) for name in PLAIN_OPTIONS}
+    return Request(
+        row_index,
+        tuple(token_ids),
+        seed=0,
+        logit_bias=tuple(sorted(sampling.logit_bias.items())),
+        bad_words=bad_word_token_ids(sampling.bad_words, tokenizer),
+        **plain,
+    )
 
 
 def prompt_token_ids(row: InputRow, system_prompt: str | None, tokenizer: Any) -> list[int]:
@@ -39,35 +65,6 @@ def prompt_token_ids(row: InputRow, system_prompt: str | None, tokenizer: Any) -
     if not row.prompt:
         raise RowFailed("empty_prompt", "the prompt is empty; give it some text")
     return list(tokenizer(row.prompt, verbose=False).input_ids)
-
-
-def row_params(params: Any, spec: JobSpec) -> RowParams:
-    """The row's overrides; a mapping, JSON text or None. Raises RowFailed `bad_params` that names the key."""
-    mapping = _mapping(params)
-    try:
-        overrides = RowParams.model_validate({key: value for key, value in mapping.items() if value is not None})
-    except ValidationError as error:
-        raise RowFailed("bad_params", f"params: {first_problem(error)}") from error
-    if overrides.max_new_tokens is not None and overrides.max_new_tokens > spec.max_new_tokens:
-        raise RowFailed(
-            "bad_params",
-            f"params: max_new_tokens {overrides.max_new_tokens} is above the job's {spec.max_new_tokens}; "
-            "raise --max-new-tokens",
-        )
-    return overrides
-
-
-def _mapping(params: Any) -> Mapping[str, Any]:
-    if isinstance(params, str) and params.strip():
-        try:
-            params = json.loads(params)
-        except (ValueError, RecursionError) as error:
-            raise RowFailed("bad_params", f"params is not JSON: {error}") from error
-    if params is None or params == "" or (isinstance(params, str) and not params.strip()):
-        return {}
-    if not isinstance(params, Mapping):
-        raise RowFailed("bad_params", f"params must be a mapping or a JSON object, not {type(params).__name__}")
-    return params
 
 
 def _checked_messages(messages: list[dict[str, Any]], system_prompt: str | None) -> list[dict[str, Any]]:

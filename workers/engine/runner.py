@@ -11,7 +11,7 @@ from torch import Tensor
 from workers.devices.base import Device
 from workers.engine.buckets import GraphKey
 from workers.engine.cache import RaggedCache
-from workers.engine.sampling import Logits
+from workers.engine.constraints import Logits
 from workers.engine.target import Target
 
 
@@ -43,10 +43,10 @@ class ModelRunner:
         key = GraphKey("prefill", input_ids.shape[0], input_ids.shape[1], 0)
         return self._timed(key, lambda: self._prefill(input_ids, slots, last_positions))
 
-    def decode(self, input_ids: Tensor, positions: Tensor, kv_length: int) -> Logits:
-        """Logits (B, T, V) after each token of the windows (B, T) at positions (B, T)."""
+    def decode(self, input_ids: Tensor, positions: Tensor, kv_length: int, at: Tensor | None = None) -> Logits:
+        """Logits (B, T, V) after each token of the windows (B, T) at positions (B, T); (B, 1, V) after the one `at`."""
         key = GraphKey("decode", input_ids.shape[0], input_ids.shape[1], kv_length)
-        return self._timed(key, lambda: self._decode(input_ids, positions, kv_length))
+        return self._timed(key, lambda: self._decode(input_ids, positions, kv_length, at))
 
     def _timed(self, key: GraphKey, forward: Callable[[], Logits]) -> Logits:
         self.log.graph_keys[key] += 1
@@ -63,10 +63,10 @@ class ModelRunner:
         masks = self.target.attention_masks(positions, length)
         return self.target.logits(input_ids, self._position_ids(positions), masks, self.cache, last_positions)
 
-    def _decode_forward(self, input_ids: Tensor, positions: Tensor, kv_length: int) -> Logits:
+    def _decode_forward(self, input_ids: Tensor, positions: Tensor, kv_length: int, at: Tensor | None) -> Logits:
         self.cache.at_windows(positions, kv_length)
         masks = self.target.attention_masks(positions, kv_length)
-        return self.target.logits(input_ids, self._position_ids(positions), masks, self.cache)
+        return self.target.logits(input_ids, self._position_ids(positions), masks, self.cache, at)
 
     def _position_ids(self, positions: Tensor) -> Tensor:
         # Padding may lie past the context, where learned position tables have no entry.

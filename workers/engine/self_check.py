@@ -22,11 +22,17 @@ _HALF_TOLERANCE = 0.1
 def check_ragged_decoding(target: Target) -> None:
     """Raises InvalidJob where the model's logits are not those of its own forward without a cache."""
     difference = ragged_difference(target)
-    if not difference <= _TOLERANCE.get(target.model.dtype, _HALF_TOLERANCE):  # NaN is refused too
+    if not difference <= tolerance(target.model.dtype):  # NaN is refused too
         raise InvalidJob(
-            f"model family {target.config.model_type} is not supported: decoding over a cache of ragged rows gives "
-            f"other logits than whole sequences (by {difference:.2g} of their spread); choose another model"
+            f"model family {target.config.model_type} is not supported by engine speculative: decoding over a cache of "
+            f"ragged rows gives other logits than whole sequences (by {difference:.2g} of their spread); "
+            "--engine generate runs it"
         )
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """The mean difference, in units of the logits' spread, up to which two ways to compute them are the same."""
+    return _TOLERANCE.get(dtype, _HALF_TOLERANCE)
 
 
 @torch.inference_mode()

@@ -1,43 +1,56 @@
-"""One loaded model between shards: what a worker process keeps, since loading takes longer than many a shard."""
+"""Loaded models between shards: what a worker process keeps, since loading takes longer than many a shard."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+from schemas.errors import InvalidJob
 from schemas.generation import Completion, InputRow, Request
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from workers.devices import get_device
 from workers.devices.base import Device
-from workers.engine.engine import Engine, EngineOptions
-from workers.engine.models import load_target
+from workers.engine.engine import Engine
+from workers.engine.loaded import loaded_part, versions_of
+from workers.engine.models import load_plain, load_target
+from workers.engine.options import EngineOptions
+from workers.engine.plain.session import GenerateSession
 from workers.engine.prompts import encode_row
 from workers.engine.target import Target
 
 
 class Session:
-    """A target and tokenizer on a device, and the engine that the current job's options make.
+    """A target, and a draft model where the job names one, on a device; and the engine that the job's options make.
 
     load_seconds: how long loading took.
     """
 
-    def __init__(self, target: Target, device: Device, spec: JobSpec, load_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        device: Device,
+        spec: JobSpec,
+        load_seconds: float = 0.0,
+        draft_model: Target | None = None,
+    ) -> None:
         self.target, self.device, self.load_seconds = target, device, load_seconds
-        self._loaded = _loaded_part(spec)
-        self._engine = Engine(target, device, EngineOptions.of(spec))
+        self._draft_model = draft_model
+        self._spec = spec
+        self._engine = self._engine_for(spec)
 
     def serves(self, spec: JobSpec) -> bool:
-        """Whether a job runs on what is loaded: the same model, revision, dtype and device."""
-        return _loaded_part(spec) == self._loaded
+        """Whether a job runs on what is loaded: the same engine, models, revisions, dtype and device."""
+        return loaded_part(spec) == loaded_part(self._spec)
 
     def configure(self, spec: JobSpec) -> None:
-        """Takes on a job that it serves. The engine and its cache stay where its options are the same."""
-        if EngineOptions.of(spec) != self._engine.options:
-            self._engine = Engine(self.target, self.device, EngineOptions.of(spec))
+        """Takes on a job that it serves. The engine, its cache and what its draft has learnt stay within a job."""
+        if spec != self._spec:
+            self._engine = self._engine_for(spec)
+            self._spec = spec
 
-    def encode(self, row: InputRow, plan: Plan) -> Request:
-        """Raises RowFailed for a row that cannot be generated, InvalidJob where none could."""
-        return encode_row(row, plan.spec, self.target.tokenizer, self.target.context_length)
+    def encode(self, row: InputRow, plan: Plan) -> list[Request]:
+        """A request for each sample. Raises RowFailed for a row that cannot be generated, InvalidJob for a bad job."""
+        return encode_row(row, plan.spec, self.target.tokenizer, self._engine.context_length, self.target.vocab_size)
 
     def generate(
         self, requests: Sequence[Request], on_round: Callable[[], None] = lambda: None
@@ -47,27 +60,40 @@ class Session:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without EOS and other special tokens."""
-        text: str = self.target.tokenizer.decode(
-            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return text
+        return self.target.decode(token_ids)
+
+    def speculation(self) -> Mapping[str, Any]:
+        """What the engine chose in the last `generate`, and expects of drafts now; for JSON."""
+        return self._engine.report()
 
     def versions(self) -> dict[str, str]:
         """What decides bits besides the job: libraries, device and dtype."""
-        libraries = {name: version(name) for name in ("torch", "transformers", "tokenizers")}
-        return libraries | {"device": self.device.name, "dtype": str(self.target.model.dtype).removeprefix("torch.")}
+        return versions_of(self.device, self.target.model.dtype)
+
+    def _engine_for(self, spec: JobSpec) -> Engine:
+        return Engine(self.target, self.device, EngineOptions.of(spec), self._draft_model)
 
 
-def load_session(spec: JobSpec, threads: int | None = None) -> Session:
-    """Loads a job's model on its device. threads: cores, on a CPU.
+def load_session(spec: JobSpec, threads: int | None = None) -> Session | GenerateSession:
+    """Loads a job's models on its device, for its engine. threads: cores, on a CPU.
 
-    Raises InvalidJob where the model cannot be loaded or run, ShardRetryable where memory is short.
+    Raises InvalidJob where a model cannot be loaded or run, ShardRetryable where memory is short.
     """
     start = time.perf_counter()
-    device = get_device(spec.device, threads)
+    device = get_device(spec.device, threads if spec.num_threads is None else spec.num_threads)
+    if spec.engine == "generate":
+        model = load_plain(spec.model, spec.revision, spec.dtype, device)
+        return GenerateSession(model, device, spec, time.perf_counter() - start)
     target = load_target(spec.model, spec.revision, spec.dtype, device)
-    return Session(target, device, spec, load_seconds=time.perf_counter() - start)
+    draft_model = load_draft_model(spec, device)
+    return Session(target, device, spec, time.perf_counter() - start, draft_model)
 
 
-def _loaded_part(spec: JobSpec) -> tuple[str, str | None, str, str]:
-    return spec.model, spec.revision, spec.dtype, spec.device
+def load_draft_model(spec: JobSpec, device: Device) -> Target | None:
+    """None where the job names none. Raises as load_session does."""
+    if spec.draft_model is None:
+        return None
+    try:
+        return load_target(spec.draft_model, spec.draft_revision, spec.dtype, device)
+    except InvalidJob as error:
+        raise InvalidJob(f"--draft-model {spec.draft_model} cannot draft: {error}") from error

@@ -1,6 +1,7 @@
 """A Hugging Face causal language model as the engine uses it: positions and masks in, logits out."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,10 +9,10 @@ from torch import Tensor
 
 from schemas.errors import InvalidJob
 from workers.engine.cache import FixedCache, KVShape, ProbeCache
+from workers.engine.constraints import Logits
 from workers.engine.masks import MaskBuilder, Masks
-from workers.engine.sampling import Logits
 
-_CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
+CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 
 
 class Target:
@@ -49,6 +50,10 @@ class Target:
         hidden = self._backbone(**inputs).last_hidden_state
         return Logits(self._head(hidden if at is None else take_positions(hidden, at)))
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of generated tokens, without EOS and other special tokens."""
+        return decode_text(self.tokenizer, token_ids)
+
     def _inputs(self, input_ids: Tensor, position_ids: Tensor, masks: Masks, cache: FixedCache) -> dict[str, Any]:
         inputs = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": masks}
         return {**inputs, "use_cache": True, self._cache_name: cache}
@@ -81,6 +86,12 @@ def take_positions(states: Tensor, at: Tensor) -> Tensor:
     return states.gather(1, at[:, None, None].expand(-1, 1, states.shape[-1]))
 
 
+def decode_text(tokenizer: Any, token_ids: Sequence[int]) -> str:
+    """The text of generated tokens, without EOS and other special tokens."""
+    text: str = tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
 def eos_token_ids(model: Any) -> frozenset[int]:
     """All EOS ids that the model names; empty where it names none."""
     ids: set[int] = set()
@@ -90,11 +101,16 @@ def eos_token_ids(model: Any) -> frozenset[int]:
     return frozenset(ids)
 
 
+def named_length(config: Any, names: Sequence[str] = CONTEXT_NAMES) -> int | None:
+    """The first of these lengths that the config names."""
+    lengths = (getattr(config, name, None) for name in names)
+    return next((length for length in lengths if isinstance(length, int) and length > 0), None)
+
+
 def _context_length(config: Any) -> int:
-    for name in _CONTEXT_NAMES:
-        if isinstance(length := getattr(config, name, None), int) and length > 0:
-            return length
-    raise InvalidJob(f"the model's config.json names no context length; add one of {', '.join(_CONTEXT_NAMES)}")
+    if (length := named_length(config)) is not None:
+        return length
+    raise InvalidJob(f"the model's config.json names no context length; add one of {', '.join(CONTEXT_NAMES)}")
 
 
 def _cache_name(backbone: Any) -> str:

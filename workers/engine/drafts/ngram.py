@@ -5,6 +5,8 @@ Prompt lookup decoding (Saxena 2023), with an index that grows with the row inst
 
 from collections.abc import Sequence
 
+from workers.engine.drafts.guess import NO_GUESS, Guess
+
 
 class NgramDraft:
     """The draft source `ngram`: n-grams of ngram_min to ngram_max tokens, longest first, most recent occurrence."""
@@ -20,8 +22,11 @@ class NgramDraft:
     def extend(self, slot: int, tokens: Sequence[int]) -> None:
         self._rows[slot].extend(tokens)
 
-    def propose(self, limits: Sequence[int]) -> list[list[int]]:
-        return [row.propose(limit) for row, limit in zip(self._rows, limits, strict=True)]
+    def finish(self, slot: int) -> None:
+        """Nothing: a row's tokens are of no use to others."""
+
+    def guess(self, limits: Sequence[int]) -> list[Guess]:
+        return [row.guess(limit) for row, limit in zip(self._rows, limits, strict=True)]
 
 
 class NgramIndex:
@@ -40,13 +45,16 @@ class NgramIndex:
                     self._next_position[tuple(self._tokens[position - size :])] = position
             self._tokens.append(token)
 
-    def propose(self, limit: int) -> list[int]:
-        """At most limit tokens; a copy that reaches the row's end goes on in itself, as repetitions do."""
+    def guess(self, limit: int) -> Guess:
+        """At most limit tokens; a copy that reaches the row's end goes on in itself, as repetitions do.
+
+        Its kind is the size of the match: longer matches are right more often.
+        """
         if limit <= 0:
-            return []
+            return NO_GUESS
         for size in self._sizes:
             position = self._next_position.get(tuple(self._tokens[-size:]))
             if position is not None:
                 period = len(self._tokens) - position
-                return [self._tokens[position + index % period] for index in range(limit)]
-        return []
+                return Guess([self._tokens[position + index % period] for index in range(limit)], kind=size)
+        return NO_GUESS

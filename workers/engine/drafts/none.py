@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 
+from workers.engine.drafts.guess import NO_GUESS, Guess
+
 
 class NoDraft:
     """The draft source `none`."""
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
-        return
+        """Nothing to remember."""
 
     def extend(self, slot: int, tokens: Sequence[int]) -> None:
-        return
+        """Nothing to remember."""
 
-    def propose(self, limits: Sequence[int]) -> list[list[int]]:
-        return [[] for _ in limits]
+    def finish(self, slot: int) -> None:
+        """Nothing to remember."""
+
+    def guess(self, limits: Sequence[int]) -> list[Guess]:
+        return [NO_GUESS] * len(limits)
