@@ -33,8 +33,12 @@ model: $(MODEL)/config.json  ## fetch and convert the demo model
 demo: $(VENV)/.worker $(MODEL)/config.json  ## install, fetch the demo model, run a job on 64 prompts
 	$(BIN)/jobctl run examples/prompts.parquet --model $(MODEL) --output $(DEMO_OUTPUT) --max-new-tokens 64
 
+# The engine's tests share nothing, so they run side by side; those with services mind the clock and have both cores.
+SIDE_BY_SIDE := OMP_NUM_THREADS=1 $(1) -m pytest -n auto --dist loadfile -m engine tests/engine
+
 test: $(VENV)/.dev $(MODEL)/config.json  ## all tests, with real processes and models
-	$(BIN)/python -m pytest
+	$(call SIDE_BY_SIDE,$(BIN)/python)
+	$(BIN)/python -m pytest -m "not engine"
 
 # The client must install and work without torch; the import rule is tested where torch is not even there.
 test-client:  ## the base install alone: client tests without torch
@@ -50,7 +54,7 @@ $(GAUDI_VENV)/.dev: pyproject.toml constraints.txt constraints-gaudi.txt
 	@touch $@
 
 test-gaudi-pins: $(GAUDI_VENV)/.dev $(MODEL)/config.json  ## engine and device tests on transformers 4.55.4
-	$(GAUDI_VENV)/bin/python -m pytest -m engine tests/engine
+	$(call SIDE_BY_SIDE,$(GAUDI_VENV)/bin/python)
 
 lint: $(VENV)/.dev  ## ruff
 	$(BIN)/ruff check .
@@ -63,6 +67,7 @@ bench: $(VENV)/.dev $(MODEL)/config.json  ## benchmarks; medians of runs made si
 	$(BIN)/python -m tests.bench.client
 	$(BIN)/python -m tests.bench.engine --model $(MODEL)
 	$(BIN)/python -m tests.bench.job --model $(MODEL)
+	$(BIN)/python -m tests.bench.speculation --model $(MODEL)
 
 clean:  ## remove environments, models and the demo's output
 	rm -rf $(VENV) $(GAUDI_VENV) $(CLIENT_VENV) .models $(DEMO_OUTPUT)

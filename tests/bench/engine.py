@@ -14,8 +14,9 @@ from tests.bench.data import arguments, make_requests, read_conversations
 from tests.bench.timing import median_ratio, side_by_side
 from tests.demo import load_reference
 from workers.devices import get_device
-from workers.engine.engine import Engine, EngineOptions
+from workers.engine.engine import Engine
 from workers.engine.models import load_target
+from workers.engine.options import EngineOptions
 
 
 @dataclass
@@ -78,7 +79,8 @@ def main() -> None:
     runs: list[EngineRun | GenerateRun] = [
         GenerateRun(load_reference(options.model), requests, size),
         EngineRun("engine, no drafts", Engine(target, device, EngineOptions(size, "none")), requests),
-        EngineRun(f"engine, ngram k={k}", Engine(target, device, EngineOptions(size, "ngram", k)), requests),
+        EngineRun("engine, ngram", Engine(target, device, EngineOptions(size, "ngram")), requests),
+        EngineRun(f"engine, ngram k={k}", Engine(target, device, EngineOptions(size, "ngram", (k,))), requests),
     ]
     seconds = side_by_side(runs, options.num_runs)
     print(f"{len(requests)} prompts, {sum(len(r.prompt_token_ids) for r in requests)} prompt tokens, batch {size}")

@@ -14,10 +14,11 @@ from schemas.job import DraftKind
 from tests.bench.data import arguments, make_requests, read_conversations
 from tests.demo import generate_alone, load_reference
 from workers.devices import get_device
-from workers.engine.engine import Engine, EngineOptions
+from workers.engine.engine import Engine
 from workers.engine.models import load_target
+from workers.engine.options import EngineOptions
 
-DRAFTS: tuple[DraftKind, ...] = ("none", "ngram")
+DRAFTS: tuple[DraftKind, ...] = ("none", "ngram", "suffix", "early-exit", "auto")
 
 
 def engine_tokens(engine: Engine, requests: list[Request]) -> list[list[int]]:
@@ -44,7 +45,9 @@ def main() -> int:
     expected = [generate_alone(reference, request) for request in requests]
     num_mismatches = 0
     for draft in DRAFTS:
-        engine = Engine(target, get_device("cpu"), EngineOptions(batch_size=options.batch_size, draft=draft))
+        engine = Engine(
+            target, get_device("cpu"), EngineOptions(batch_size=options.batch_size, draft=draft, exit_layer=8)
+        )
         actual = engine_tokens(engine, requests)
         rows = zip(requests, actual, expected, strict=True)
         problems = [describe_mismatch(reference, r, ours, theirs) for r, ours, theirs in rows if ours != theirs]

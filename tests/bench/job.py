@@ -16,8 +16,9 @@ from schemas.receipt import Manifest, ShardStatistics
 from tests.bench.data import arguments, make_requests, read_conversations
 from tests.bench.timing import seconds_of
 from workers.devices import get_device
-from workers.engine.engine import Engine, EngineOptions
+from workers.engine.engine import Engine
 from workers.engine.models import load_target
+from workers.engine.options import EngineOptions
 
 
 def run_job(options: Namespace, directory: Path) -> tuple[float, ShardStatistics]:

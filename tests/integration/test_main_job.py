@@ -16,6 +16,7 @@ from tests.integration.conftest import wait_until
 from tests.integration.terminal import Terminal
 
 pytestmark = pytest.mark.services
+DRAFTING = ["--draft-lengths", "3"]  # in every round, whether or not it pays
 PHRASES = ["the cat sat on the mat. ", "one two three one two three ", "a list: a, b, a, b, a, b. ", "x"]
 
 
@@ -58,14 +59,72 @@ def test_sampled_tokens_depend_on_seed_and_row_alone(terminal: Terminal, tmp_pat
     fixed += ["--temperature", "0.3", "--top-k", "30", "--top-p", "0.95", "--seed", "7"]
     tokens = {
         "plain": run_variant(terminal, tmp_path / "plain", *fixed, "--draft", "none", "--shard-rows", "16"),
-        "drafted": run_variant(terminal, tmp_path / "drafted", *fixed, "--batch-size", "3", "--shard-rows", "7"),
+        "drafted": run_variant(
+            terminal, tmp_path / "drafted", *fixed, "--batch-size", "3", "--shard-rows", "7", *DRAFTING
+        ),
     }
     with two_workers(terminal):
-        options = [*fixed, "--batch-size", "8", "--shard-rows", "2", "--workers", "0"]
+        options = [*fixed, *DRAFTING, "--batch-size", "8", "--shard-rows", "2", "--workers", "0"]
         tokens["shared"] = run_variant(terminal, tmp_path / "shared", *options)
     manifest = json.loads((tmp_path / "shared" / "_manifest.json").read_text())
     assert len({receipt["worker"] for receipt in manifest["receipts"]}) == 2
     assert tokens["plain"] == tokens["drafted"] == tokens["shared"]
+
+
+def test_every_draft_and_both_engines_write_the_same_rows(terminal: Terminal, tmp_path: Path) -> None:
+    model = make_folder(tmp_path / "model", max_position_embeddings=256)
+    draft = make_folder(tmp_path / "draft", max_position_embeddings=128, num_hidden_layers=1)
+    params = [
+        {},
+        {"n": 3, "temperature": 0.8},
+        {"stop": ["e", "at"], "min_new_tokens": 2},
+        {"repetition_penalty": 1.3, "bad_words": ["th"]},
+        {"stop_token_ids": [40], "ignore_eos": True, "min_p": 0.1, "temperature": 1.0},
+        {"n": 0},
+    ]
+    table = {"prompt": [PHRASES[i % 4] for i in range(12)], "params": [json.dumps(params[i % 6]) for i in range(12)]}
+    pq.write_table(pa.table(table), tmp_path / "in.parquet")
+    fixed = [str(tmp_path / "in.parquet"), "--model", str(model), "--max-new-tokens", "24", "--save-token-ids"]
+    fixed += ["--shard-rows", "5", "--batch-size", "4", "--workers", "0"]
+    variants = {
+        "plain": ["--draft", "none"],
+        "suffix": ["--draft", "suffix", *DRAFTING],
+        "model": ["--draft", "model", "--draft-model", str(draft), *DRAFTING],
+        "auto": ["--draft", "auto", "--exit-layer", "1"],
+        "generate": ["--engine", "generate"],
+        "fixed": ["--deterministic", "--dtype", "float32", "--kv-length", "200", "--num-threads", "1"],
+    }
+    with two_workers(terminal):
+        tables = {
+            name: written_by(terminal, tmp_path / f"{name}-out", *fixed, *options) for name, options in variants.items()
+        }
+    plain = tables["plain"]
+    assert [(row["row_index"], row["sample_index"]) for row in plain] == [
+        (i, sample) for i in range(12) for sample in range(3 if i % 6 == 1 else 1)
+    ]
+    assert [row["row_index"] for row in plain if row["status"] == "error"] == [5, 11]
+    for name, rows in tables.items():
+        for row, expected in zip(rows, plain, strict=True):
+            same = (
+                "row_index",
+                "sample_index",
+                "status",
+                "completion",
+                "completion_token_ids",
+                "finish_reason",
+                "seed",
+            )
+            assert {key: row[key] for key in same} == {key: expected[key] for key in same}, name
+    for name in ("suffix", "model"):
+        assert any(row["num_accepted_draft_tokens"] for row in tables[name])
+    status = json.loads(terminal.run("status", str(tmp_path / "suffix-out"), "-o", "json").out)
+    assert set(status["speculation"]["rounds_by_k"]) == {"suffix"}
+
+
+def written_by(terminal: Terminal, output: Path, *arguments: str) -> list[dict[str, object]]:
+    """The rows of a job that ends with row errors."""
+    terminal.run("run", *arguments, "--output", str(output), seconds=120, code=4)
+    return rows_of(output)
 
 
 def run_variant(terminal: Terminal, output: Path, *arguments: str) -> list[object]:

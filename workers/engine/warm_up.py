@@ -9,7 +9,7 @@ import torch
 from workers.engine.buckets import Buckets
 from workers.engine.runner import ModelRunner
 
-_NUM_RUNS = 3
+_NUM_RUNS = 5
 
 
 @torch.inference_mode()
