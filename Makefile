@@ -67,6 +67,7 @@ bench: $(VENV)/.dev $(MODEL)/config.json  ## benchmarks; medians of runs made si
 	$(BIN)/python -m tests.bench.client
 	$(BIN)/python -m tests.bench.engine --model $(MODEL)
 	$(BIN)/python -m tests.bench.job --model $(MODEL)
+	$(BIN)/python -m tests.bench.deterministic --model $(MODEL)
 	$(BIN)/python -m tests.bench.speculation --model $(MODEL)
 
 clean:  ## remove environments, models and the demo's output

@@ -185,6 +185,10 @@ class JobSpec(SamplingSpec):
             return "draft model needs draft_model, the model that drafts"
         if self.draft_model is not None and self.draft not in ("model", "auto"):
             return f"draft_model is not used by draft {self.draft}; give draft model or auto"
+        if self.draft_revision is not None and self.draft_model is None:
+            return "draft_revision is of a draft_model, and none is given"
+        if self.draft_temperature is not None and self.draft not in ("model", "early-exit", "auto"):
+            return f"draft_temperature is not used by draft {self.draft}, which has no model"
         if self.draft == "early-exit" and self.exit_layer is None:
             return "draft early-exit needs exit_layer, how many of the model's layers draft"
         if self.exit_layer is not None and self.draft not in ("early-exit", "auto"):

@@ -30,7 +30,7 @@ HELP: dict[str, str] = {
     "draft_lengths": "Drafted tokens a round, k, to choose from by measurement; a single one is always used.",
     "draft_model": "Model that drafts, any tokenizer: hub id, local folder or .gguf file.",
     "draft_revision": "Hub commit, branch or tag of the draft model.",
-    "draft_temperature": "What the draft model's tokens are drawn with; each row's own when not given.",
+    "draft_temperature": "What a draft model draws with, unless by text; each row's own when not given.",
     "vocabulary": "How a draft of another tokenizer is understood: by text, or by the tokens that both have.",
     "exit_layer": "How many of the model's first layers draft in early-exit.",
     "ngram_min": "Shortest match that ngram drafts from.",
