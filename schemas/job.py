@@ -23,11 +23,12 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Temperature = Annotated[float, Field(ge=0, le=100)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 MinP = Annotated[float, Field(ge=0, le=1)]
-RepetitionPenalty = Annotated[float, Field(gt=0, le=100)]
+RepetitionPenalty = Annotated[float, Field(ge=0.01, le=100)]
 Penalty = Annotated[float, Field(ge=-100, le=100)]
 NumSamples = Annotated[int, Field(ge=1, le=1024)]
 NotEmpty = Annotated[str, Field(min_length=1)]
 TokenId = NotNegative
+Bias = Annotated[float, Field(ge=-100, le=100)]  # far beyond any logit, and far from where float32 overflows
 DraftLength = Annotated[int, Field(ge=0, le=32)]
 
 
@@ -49,7 +50,7 @@ class SamplingSpec(Value):
     repetition_penalty: RepetitionPenalty = 1.0
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
-    logit_bias: dict[TokenId, float] = Field(default_factory=dict)
+    logit_bias: dict[TokenId, Bias] = Field(default_factory=dict)
     bad_words: tuple[NotEmpty, ...] = ()
     stop: tuple[NotEmpty, ...] = ()
     stop_token_ids: tuple[TokenId, ...] = ()
@@ -69,7 +70,7 @@ class RowParams(Value):
     repetition_penalty: RepetitionPenalty | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: dict[TokenId, float] | None = None
+    logit_bias: dict[TokenId, Bias] | None = None
     bad_words: tuple[NotEmpty, ...] | None = None
     stop: tuple[NotEmpty, ...] | None = None
     stop_token_ids: tuple[TokenId, ...] | None = None
@@ -185,6 +186,8 @@ class JobSpec(SamplingSpec):
             return "draft model needs draft_model, the model that drafts"
         if self.draft_model is not None and self.draft not in ("model", "auto"):
             return f"draft_model is not used by draft {self.draft}; give draft model or auto"
+        if self.vocabulary == "intersection" and self.draft_model is None:
+            return "vocabulary intersection is of a draft_model, and none is given"
         if self.draft_revision is not None and self.draft_model is None:
             return "draft_revision is of a draft_model, and none is given"
         if self.draft_temperature is not None and self.draft not in ("model", "early-exit", "auto"):
@@ -198,6 +201,8 @@ class JobSpec(SamplingSpec):
     def _complaint_about_engine(self) -> str | None:
         if self.engine == "generate" and self.draft != "none":
             return f"engine generate takes no draft {self.draft}; leave it out, or give engine speculative"
+        if self.engine == "generate" and self.verification != "coupled":
+            return f"verification {self.verification} needs engine speculative"
         if not self.deterministic:
             return None
         if self.engine == "generate":

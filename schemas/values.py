@@ -43,5 +43,5 @@ def first_problem(error: ValidationError) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"unknown option {where!r}"
-    reason = str(problem["msg"]).removeprefix("Value error, ")
+    reason = str(problem["msg"]).removeprefix("Value error, ").replace("Tuple", "List").replace("tuple", "list")
     return f"{where}: {reason}" if where else reason

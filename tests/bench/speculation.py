@@ -7,6 +7,7 @@ differ by their decisions alone. Beside it, in `wall`, the engine's own time aga
 
 import argparse
 import statistics
+import sys
 import time
 from argparse import Namespace
 from collections import defaultdict
@@ -95,6 +96,7 @@ def parse_arguments() -> Namespace:
 
 def main() -> None:
     bench = prepare(parse_arguments())
+    say("step times, and replays")
     times = {size: step_clocks(bench, size) for size in BATCH_SIZES}
     rows = [
         replayed(bench, times[size][source], size, source, category)
@@ -111,12 +113,18 @@ def main() -> None:
     save_tables(tables, bench.options.picture)
 
 
+def say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
+
+
 def prepare(options: Namespace) -> Bench:
     device = get_device("cpu")
     target = load_target(str(options.model), None, "float32", device)
     categories = read_categories(target, options)
     requests = [request for rows in categories.values() for request in rows]
+    say(f"the target's completions of {len(requests)} rows")
     completions = plain_completions(target, device, requests, 8)
+    say("what the sources would have guessed")
     return Bench(
         options, target, device, categories, completions, record(options, target, device, requests, completions)
     )
@@ -235,14 +243,13 @@ def wall_ratios(bench: Bench) -> dict[tuple[int, str], tuple[float, float]]:
     """(plain tokens/s, speed with drafts over plain) by batch size and source, from the engine's own time."""
     found = {}
     for size in BATCH_SIZES:
-        requests = [rows[0] for rows in bench.categories.values()] if size < 8 else bench.requests
-        runs = [engine_run(bench, size, "none", requests), *[engine_run(bench, size, s, requests) for s in SOURCES]]
-        seconds = side_by_side(runs, bench.options.num_runs + 1)
+        say(f"wall time at batch {size}")
+        requests = bench.requests[:: len(bench.requests) // (2 * size + 1) or 1][: 2 * size + 1]
+        runs = [engine_run(bench, size, source, requests) for source in ("none", *SOURCES)]
+        plain, *others = side_by_side(runs, bench.options.num_runs)
         num_tokens = sum(len(bench.completions[request.row_index]) for request in requests)
-        plain = seconds[0][1:]  # the first run measures steps and fills estimates
-        for source, taken in zip(SOURCES, seconds[1:], strict=True):
-            rate = statistics.median(num_tokens / one for one in plain)
-            found[size, source] = rate, median_ratio(plain, taken[1:])
+        for source, taken in zip(SOURCES, others, strict=True):
+            found[size, source] = statistics.median(num_tokens / one for one in plain), median_ratio(plain, taken)
     return found
 
 
@@ -251,6 +258,7 @@ def engine_run(bench: Bench, batch_size: int, source: str, requests: Sequence[Re
     options = EngineOptions(batch_size, source, LADDER, exit_layer=layer)  # type: ignore[arg-type]
     draft_model = truncated_copy(bench.target, layer) if source == "model" else None
     engine = Engine(bench.target, bench.device, options, draft_model)
+    list(engine.generate(requests[:1]))  # measures steps
 
     def run() -> None:
         for completion in engine.generate(requests):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from jobs.plan.models import resolve_model
 from schemas.errors import InvalidJob, RowFailed
@@ -11,7 +12,7 @@ from schemas.generation import InputRow
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from tests.engine.conftest import Ending, endings, reference
-from tests.engine.tiny_folder import make_folder
+from tests.engine.tiny_folder import make_folder, tiny_tokenizer
 from workers.engine.session import load_session
 
 pytestmark = pytest.mark.engine
@@ -135,6 +136,15 @@ def test_a_job_with_a_draft_model_gets_the_targets_own_tokens(spec, tmp_path):
 def test_a_draft_model_that_cannot_run_is_named_as_the_draft(spec, tmp_path):
     with pytest.raises(InvalidJob, match=r"--draft-model .*nowhere"):
         load_session(spec.model_copy(update={"draft": "model", "draft_model": str(tmp_path / "nowhere")}), threads=1)
+
+
+def test_a_draft_model_of_a_family_that_cannot_draft_is_told_so_without_advice_for_targets(spec, tmp_path):
+    config = AutoConfig.for_model("mamba", vocab_size=100, hidden_size=16, num_hidden_layers=1, state_size=4)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "mamba")
+    tiny_tokenizer().save_pretrained(tmp_path / "mamba")
+    with pytest.raises(InvalidJob, match=r"--draft-model .* cannot draft; choose another one: .*mamba") as refused:
+        load_session(spec.model_copy(update={"draft": "model", "draft_model": str(tmp_path / "mamba")}), threads=1)
+    assert "--engine" not in str(refused.value)
 
 
 def test_threads_of_a_job_do_not_stay_for_the_next(spec):

@@ -19,7 +19,7 @@ from tests.jobs.cli import files_under, only_line
         (["--draft", "early-exit"], "--draft early-exit needs --exit-layer"),
         (["--draft-lengths", "2,40"], "--draft-lengths: 40: Input should be less than or equal to 32"),
         (["--draft-lengths", "two"], "'--draft-lengths': 'two' is not a list of whole numbers with commas between"),
-        (["--draft-lengths", ","], "--draft-lengths: Tuple should have at least 1 item"),
+        (["--draft-lengths", ","], "--draft-lengths: List should have at least 1 item"),
         (["--ngram-min", "5"], "--ngram-min 5 is above --ngram-max 3"),
         (["--engine", "generate", "--draft", "suffix"], "--engine generate takes no draft suffix"),
         (["--deterministic"], "--deterministic needs --kv-length"),

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from schemas.errors import InvalidJob
 
+GENERATE_RUNS_IT = "--engine generate runs it"
+
 # What rows of a batch of engine generate must have in common: nothing, the length of their prompts, or all.
 Sharing = Literal["padded", "equal", "alone"]
 
@@ -36,8 +38,7 @@ def refuse_unsupported(config: Any, model_class: Any) -> None:
     refuse_unreadable(config, model_class)
     if reason := _speculative_reason(config, config.get_text_config(), model_class):
         raise InvalidJob(
-            f"model family {config.model_type} is not supported by engine speculative: {reason}; "
-            "--engine generate runs it"
+            f"model family {config.model_type} is not supported by engine speculative: {reason}; {GENERATE_RUNS_IT}"
         )
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from schemas.errors import InvalidJob
 from workers.engine.cache import RaggedCache
+from workers.engine.families import GENERATE_RUNS_IT
 from workers.engine.target import Target
 
 _PROMPT_LENGTHS = (5, 9)
@@ -26,7 +27,7 @@ def check_ragged_decoding(target: Target) -> None:
         raise InvalidJob(
             f"model family {target.config.model_type} is not supported by engine speculative: decoding over a cache of "
             f"ragged rows gives other logits than whole sequences (by {difference:.2g} of their spread); "
-            "--engine generate runs it"
+            f"{GENERATE_RUNS_IT}"
         )
 
 

@@ -11,6 +11,7 @@ from schemas.plan import Plan
 from workers.devices import get_device
 from workers.devices.base import Device
 from workers.engine.engine import Engine
+from workers.engine.families import GENERATE_RUNS_IT
 from workers.engine.loaded import loaded_part, versions_of
 from workers.engine.models import load_plain, load_target
 from workers.engine.options import EngineOptions
@@ -96,4 +97,5 @@ def load_draft_model(spec: JobSpec, device: Device) -> Target | None:
     try:
         return load_target(spec.draft_model, spec.draft_revision, spec.dtype, device)
     except InvalidJob as error:
-        raise InvalidJob(f"--draft-model {spec.draft_model} cannot draft: {error}") from error
+        reason = str(error).removesuffix(f"; {GENERATE_RUNS_IT}")
+        raise InvalidJob(f"--draft-model {spec.draft_model} cannot draft; choose another one: {reason}") from error
