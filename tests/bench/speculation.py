@@ -6,6 +6,7 @@ differ by their decisions alone. Beside it, in `wall`, the engine's own time aga
 """
 
 import argparse
+import random
 import statistics
 import sys
 import time
@@ -40,6 +41,7 @@ from workers.engine.warm_up import measure_steps
 
 LADDER = (0, 1, 2, 4, 8)
 BATCH_SIZES = (1, 4, 8)
+MIN_COPIES = 4  # of a category's rows, so that the end, where slots stay empty, weighs little
 HOST_SOURCES: dict[str, Callable[[], NgramDraft | SuffixDraft]] = {
     "ngram": lambda: NgramDraft(1, 1, 3),
     "suffix": lambda: SuffixDraft(1),
@@ -79,6 +81,11 @@ class Bench:
     completions: Completions
     traces: Mapping[str, Mapping[int, Trace]]
 
+    def traces_of(self, source: str, category: str) -> list[Trace]:
+        """Of the category's rows that were recorded for the source."""
+        recorded = self.traces[source]
+        return [recorded[r.row_index] for r in self.categories[category] if r.row_index in recorded]
+
     @property
     def requests(self) -> list[Request]:
         return [request for requests in self.categories.values() for request in requests]
@@ -89,7 +96,7 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--model", type=Path, default=ROOT / ".models/SmolLM2-135M-Instruct")
     parser.add_argument("--prompts", type=Path, default=ROOT / "examples/prompts.parquet")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs/speculation.svg")
-    for name, default in {"per-category": 2, "max-new-tokens": 64, "exit-layer": 8, "num-runs": 1}.items():
+    for name, default in {"per-category": 5, "max-new-tokens": 48, "exit-layer": 8, "num-runs": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()
 
@@ -145,6 +152,7 @@ def record(
 ) -> dict[str, dict[int, Trace]]:
     engine = Engine(target, device, EngineOptions(8, "none"))
     traces = {name: host_traces(make(), requests, completions) for name, make in HOST_SOURCES.items()}
+    requests = requests[:: options.per_category]  # one of each category: these have to be drafted step by step
     exit_decoder = EarlyExitDecoder(target, options.exit_layer, device, engine.buckets)
     exit_draft = EarlyExitDraft(exit_decoder, target.vocab_size)
     traces["early-exit"] = model_traces(exit_draft, engine, requests, completions)
@@ -201,12 +209,11 @@ def replayed(bench: Bench, clock: Clock, batch_size: int, source: str, category:
     """The controller has seen the other categories before, as in a job of mixed rows."""
     controller = Controller(LADDER, batch_size)
     controller.warm_up(clock.step_seconds)
-    others = [
-        bench.traces[source][r.row_index] for name, rows in bench.categories.items() if name != category for r in rows
-    ]
+    others = [trace for name in bench.categories if name != category for trace in bench.traces_of(source, name)]
+    random.Random(1).shuffle(others)
     replay(others, controller, clock, batch_size, source)
-    traces = [bench.traces[source][request.row_index] for request in bench.categories[category]]
-    traces = traces * (-(-batch_size * 2 // len(traces)))  # enough rows for all slots
+    traces = bench.traces_of(source, category) * max(batch_size, MIN_COPIES)
+    random.Random(0).shuffle(traces)
     fixed = {k: replay(traces, FixedLength(k), clock, batch_size, source) for k in LADDER}
     chosen = replay(traces, controller, clock, batch_size, source)
     best_k = min(fixed, key=lambda k: fixed[k].seconds)
@@ -244,7 +251,7 @@ def wall_ratios(bench: Bench) -> dict[tuple[int, str], tuple[float, float]]:
     found = {}
     for size in BATCH_SIZES:
         say(f"wall time at batch {size}")
-        requests = bench.requests[:: len(bench.requests) // (2 * size + 1) or 1][: 2 * size + 1]
+        requests = bench.requests[:: max(len(bench.requests) // (size + 2), 1)][: size + 2]
         runs = [engine_run(bench, size, source, requests) for source in ("none", *SOURCES)]
         plain, *others = side_by_side(runs, bench.options.num_runs)
         num_tokens = sum(len(bench.completions[request.row_index]) for request in requests)

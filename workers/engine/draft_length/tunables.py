@@ -27,9 +27,9 @@ class Tunables:
     discount: float = 0.99
     row_discount: float = 0.95
     row_prior_trials: float = 3.0
-    draft_worth: float = 0.85
+    draft_worth: float = 0.75
     tail_power: float = 8.0
-    margin: float = 0.02
+    margin: float = 0.05
     explore_share: float = 0.01
     explore_credit: float = 2.0
     min_interval: int = 8
