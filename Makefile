@@ -34,7 +34,7 @@ demo: $(VENV)/.worker $(MODEL)/config.json  ## install, fetch the demo model, ru
 	$(BIN)/jobctl run examples/prompts.parquet --model $(MODEL) --output $(DEMO_OUTPUT) --max-new-tokens 64
 
 # The engine's tests share nothing, so they run side by side; those with services mind the clock and have both cores.
-SIDE_BY_SIDE := OMP_NUM_THREADS=1 $(1) -m pytest -n auto --dist loadfile -m engine tests/engine
+SIDE_BY_SIDE = OMP_NUM_THREADS=1 $(1) -m pytest -n auto --dist loadfile -m engine tests/engine
 
 test: $(VENV)/.dev $(MODEL)/config.json  ## all tests, with real processes and models
 	$(call SIDE_BY_SIDE,$(BIN)/python)
