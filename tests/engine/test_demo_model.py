@@ -63,7 +63,7 @@ def test_it_chats_ends_at_eos_and_generates_the_same_tokens_on_both_lanes():
     plan = Plan(job_id="j", spec=spec, num_rows=1, files=(), shards=(), created_at="2030-01-31T02:00:00Z", **kinds)
     session = load_session(spec, threads=1)
     messages = [{"role": "user", "content": "What is the capital of France?"}]
-    request = session.encode(InputRow(0, messages=messages), plan)
+    (request,) = session.encode(InputRow(0, messages=messages), plan)
     (completion,) = session.generate([request])
     assert session.target.eos_token_ids == {0, 2}
     assert request.prompt_token_ids[:6] == (1, 9690, 198, 2683, 359, 253)
