@@ -1,8 +1,10 @@
 """The demo model, and what transformers alone generates with it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -18,6 +20,18 @@ def demo_model() -> Path:
     if not (MODEL / "config.json").exists():
         pytest.fail(f"{MODEL} is missing: make model")
     return MODEL
+
+
+def demo_requests(tokenizer: Any, rows: Sequence[int], max_new_tokens: int, **options: Any) -> list[Request]:
+    """Requests for these rows of the example prompts, through the tokenizer's chat template."""
+    conversations = pq.read_table(PROMPTS, columns=["messages"]).to_pylist()
+    made = []
+    for row in rows:
+        messages = conversations[row]["messages"]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = tuple(tokenizer(text, add_special_tokens=False).input_ids)
+        made.append(Request(row, ids, max_new_tokens, seed=row, **options))
+    return made
 
 
 def load_reference(path: Path = MODEL) -> Any:

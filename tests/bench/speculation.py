@@ -156,14 +156,9 @@ def record(
     exit_decoder = EarlyExitDecoder(target, options.exit_layer, device, engine.buckets)
     exit_draft = EarlyExitDraft(exit_decoder, target.vocab_size)
     traces["early-exit"] = model_traces(exit_draft, engine, requests, completions)
-    decoder = DraftDecoder(truncated_copy(target, options.exit_layer), device, 8)
+    decoder = DraftDecoder(early_exit(target, options.exit_layer), device, 8)
     traces["model"] = model_traces(ModelDraft(decoder, target.vocab_size), engine, requests, completions)
     return traces
-
-
-def truncated_copy(target: Target, num_layers: int) -> Target:
-    """The target's first layers as a draft model of its own, with a cache of its own."""
-    return early_exit(target, num_layers)
 
 
 def step_clocks(bench: Bench, batch_size: int) -> dict[str, Clock]:
@@ -175,7 +170,7 @@ def step_clocks(bench: Bench, batch_size: int) -> dict[str, Clock]:
 
 
 def seconds_of_draft_step(bench: Bench, batch_size: int) -> float:
-    decoder = DraftDecoder(truncated_copy(bench.target, bench.options.exit_layer), bench.device, batch_size)
+    decoder = DraftDecoder(early_exit(bench.target, bench.options.exit_layer), bench.device, batch_size)
     decoder.begin(320)
     for slot in range(batch_size):
         decoder.start(slot, [1] * 200)
@@ -263,7 +258,7 @@ def wall_ratios(bench: Bench) -> dict[tuple[int, str], tuple[float, float]]:
 def engine_run(bench: Bench, batch_size: int, source: str, requests: Sequence[Request]) -> Callable[[], None]:
     layer = bench.options.exit_layer
     options = EngineOptions(batch_size, source, LADDER, exit_layer=layer)  # type: ignore[arg-type]
-    draft_model = truncated_copy(bench.target, layer) if source == "model" else None
+    draft_model = early_exit(bench.target, layer) if source == "model" else None
     engine = Engine(bench.target, bench.device, options, draft_model)
     list(engine.generate(requests[:1]))  # measures steps
 

@@ -8,11 +8,10 @@ import torch
 
 from schemas.errors import InvalidJob
 from schemas.generation import Completion, Request
-from tests.engine.conftest import endings, make_engine, make_requests, reference, tiny_model, tiny_target
-from tests.engine.every_draft import draft_model, noisy_copy, run, target
+from tests.engine.conftest import VOCAB_SIZE, endings, make_engine, make_requests, reference, tiny_model, tiny_target
+from tests.engine.every_draft import draft_model, engine_with, noisy_copy, run, target
 from tests.engine.tiny_folder import tiny_tokenizer
 from workers.engine.drafts.early_exit import early_exit
-from workers.engine.engine import Engine
 from workers.engine.target import Target
 
 pytestmark = pytest.mark.engine
@@ -51,7 +50,7 @@ class Alternating:
 def test_a_draft_catches_up_with_rounds_that_drafted_nothing(source: str, pattern: tuple[int, ...]) -> None:
     own, requests = target(), make_requests(5, 40, seed=62)
     options = {"draft_lengths": (0, 1, 2, 3)}
-    engine = engine_for(source, own, requests, **options)
+    engine = engine_with(source, own, requests, {}, **options)
     engine._controller, engine._is_warm = Alternating(pattern), True  # type: ignore[assignment]
     completions = list(engine.generate(requests))
     assert endings(completions) == reference(own, requests)
@@ -61,23 +60,17 @@ def test_a_draft_catches_up_with_rounds_that_drafted_nothing(source: str, patter
         assert accepted == drafted, "the draft's cache does not hold what the target's does"
 
 
-def engine_for(source: str, own: Target, requests: Sequence[Request], **options: Any) -> Engine:
-    from tests.engine.every_draft import engine_with
-
-    return engine_with(source, own, requests, {}, **options)
-
-
-@pytest.mark.parametrize("vocab_size", [VOCAB := 48, 40, 64])
+@pytest.mark.parametrize("vocab_size", [VOCAB_SIZE, 40, 64])
 def test_padded_vocabularies_of_unequal_size_are_fine(vocab_size: int) -> None:
     """The sizes that models of one tokenizer pad their embeddings to differ; the target's may be shorter or longer."""
     own = Target(tiny_model("llama"), None)
     smaller = tiny_model("llama", vocab_size=vocab_size)
-    shared = min(VOCAB, vocab_size)
+    shared = min(VOCAB_SIZE, vocab_size)
     with torch.no_grad():
         smaller.load_state_dict(
             {
                 name: torch.cat([weight[:shared], smaller.state_dict()[name][shared:]])
-                if len(weight) == VOCAB
+                if len(weight) == VOCAB_SIZE
                 else weight
                 for name, weight in own.model.state_dict().items()
             }
@@ -88,7 +81,7 @@ def test_padded_vocabularies_of_unequal_size_are_fine(vocab_size: int) -> None:
         completions = list(make_engine(own, draft="model", draft_model=Target(smaller)).generate(asked))
         assert endings(completions) == reference(own, asked)
         drafted, accepted = sums(completions)
-        assert accepted > (0.95 if vocab_size >= VOCAB else 0.0) * drafted
+        assert accepted > (0.95 if vocab_size >= VOCAB_SIZE else 0.0) * drafted
 
 
 @pytest.mark.parametrize("verification", ["coupled", "rejection"])
@@ -117,7 +110,7 @@ def test_the_draft_length_that_is_asked_for_is_the_one_that_is_used() -> None:
 
 
 def test_a_k_of_zero_runs_no_forward_of_the_draft() -> None:
-    engine = engine_for("same model", target(), REQUESTS, draft_lengths=(0,))
+    engine = engine_with("same model", target(), REQUESTS, {}, draft_lengths=(0,))
     completions = list(engine.generate(REQUESTS))
     assert sums(completions) == (0, 0)
     assert engine._draft._rows.log.graph_keys.total() == 0  # type: ignore[attr-defined]
@@ -178,7 +171,7 @@ def test_drafts_of_another_model_are_of_use() -> None:
 @pytest.mark.parametrize("source", ["same model", "other tokenizer by text", "early exit", "suffix"])
 def test_a_run_left_halfway_leaves_nothing_behind(source: str) -> None:
     own = target()
-    engine = engine_for(source, own, REQUESTS)
+    engine = engine_with(source, own, REQUESTS, {})
     next(engine.generate(REQUESTS))
     assert endings(list(engine.generate(REQUESTS))) == reference(own, REQUESTS)
     longer = make_requests(4, 40, seed=66)

@@ -1,11 +1,10 @@
 """On a real model in float32, with and without drafts, every row's tokens are those of `model.generate()` alone."""
 
-import pyarrow.parquet as pq
 import pytest
 
 from schemas.generation import Request
 from schemas.job import DraftKind
-from tests.demo import PROMPTS, demo_model, generate_alone, load_reference
+from tests.demo import demo_model, demo_requests, generate_alone, load_reference
 from workers.devices import get_device
 from workers.engine.engine import Engine
 from workers.engine.models import load_target
@@ -24,12 +23,7 @@ def target() -> Target:
 
 @pytest.fixture(scope="module")
 def requests(target: Target) -> list[Request]:
-    conversations = pq.read_table(PROMPTS, columns=["messages"]).to_pylist()
-    chat, made = target.tokenizer, []
-    for row in ROWS:
-        text = chat.apply_chat_template(conversations[row]["messages"], tokenize=False, add_generation_prompt=True)
-        made.append(Request(row, tuple(chat(text, add_special_tokens=False).input_ids), MAX_NEW_TOKENS, seed=row))
-    return made
+    return demo_requests(target.tokenizer, ROWS, MAX_NEW_TOKENS)
 
 
 @pytest.fixture(scope="module")

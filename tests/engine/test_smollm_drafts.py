@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
 
 from schemas.generation import Completion, Request
-from tests.demo import PROMPTS, demo_model, load_reference
+from tests.demo import demo_model, demo_requests, load_reference
 from tests.engine.permuted import permuted_model, permuted_tokenizer
 from tests.second_tokenizer import fetch_second_tokenizer
 from workers.devices import get_device
@@ -32,13 +31,7 @@ def target() -> Target:
 
 @pytest.fixture(scope="module")
 def requests(target: Target) -> list[Request]:
-    conversations = pq.read_table(PROMPTS, columns=["messages"]).to_pylist()
-    chat, made = target.tokenizer, []
-    for row in ROWS:
-        text = chat.apply_chat_template(conversations[row]["messages"], tokenize=False, add_generation_prompt=True)
-        ids = tuple(chat(text, add_special_tokens=False).input_ids)
-        made.append(Request(row, ids, NUM_TOKENS, seed=row, ignore_eos=True))
-    return made
+    return demo_requests(target.tokenizer, ROWS, NUM_TOKENS, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ class EarlyExitDecoder:
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         self._tokens[slot] = list(tokens)
 
-    def extend(self, slot: int, tokens: Sequence[int], num_known: int = 0) -> None:
+    def extend(self, slot: int, tokens: Sequence[int]) -> None:
         self._tokens[slot] += tokens
 
     def finish(self, slot: int) -> None:
