@@ -4,17 +4,18 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from jobs.allowed import check_allowed
 from jobs.control.queue import Queue
 from jobs.control.reconcile import reconcile_job
 from jobs.control.state import JobRecord
-from jobs.control.status import read_status
 from jobs.control.store import Store
 from jobs.input.columns import PromptColumns
 from jobs.input.inputs import discover
-from jobs.input.paths import resolve_paths
+from jobs.input.paths import output_dir, resolve_paths
 from jobs.plan.differences import files_difference
 from jobs.plan.models import has_chat_template, locate_model, resolve_draft_model, resolve_model
 from jobs.plan.planning import job_id_of, load_plan, make_plan, save_plan
+from jobs.resume import reopen_if_stopped
 from jobs.settings import Settings
 from jobs.storage.durable import unique_name
 from jobs.storage.layout import Layout
@@ -30,20 +31,22 @@ def submit(
 ) -> str:
     """Plans the job, saves the plan, and enqueues its shards; returns the job id.
 
-    The same request of the same input is the same job, and submitting it again resumes it: a cancelled or refused
-    job runs again, and dead shards get new attempts. new: another job in any case. run_id: makes the job's id, for
-    a caller that may submit twice (a schedule's tick); such a job, once known, is left as it is.
+    The same request of the same input is the same job, and submitting it again resumes it: a cancelled or failed
+    job runs again, dead shards get new attempts, and limits are the new ones. new: another job in any case. run_id:
+    makes the job's id, for a caller that may submit twice (a schedule's tick); such a job, once known, is left as it
+    is.
 
     Raises InvalidJob and then leaves nothing behind, and QueueUnavailable, after which submitting again goes on.
     """
+    check_allowed(spec, Layout(output_dir(spec)), settings)
     store.ping()
     if run_id is not None and store.has_job(job_id_of_run(run_id)):
         return job_id_of_run(run_id)
     plan = plan_job(spec, new, run_id)
     saved = save_plan(Layout(Path(plan.spec.output)), plan)
-    store.register_job(JobRecord.of(saved))
+    store.register_job(JobRecord.of(saved).with_limits(spec))
     if run_id is None:
-        _resume(saved.job_id, store)
+        reopen_if_stopped(saved.job_id, store)
     reconcile_job(saved.job_id, settings, store, queue)
     return saved.job_id
 
@@ -70,16 +73,18 @@ def _kept_job_id(spec: JobSpec, files: Sequence[InputFile]) -> str | None:
         saved = load_plan(Path(spec.output))
     except NotFound:
         return None
-    return saved.job_id if saved.spec == spec and not files_difference(saved.files, files) else None
+    is_same = saved.spec.deciding() == spec.deciding() and not files_difference(saved.files, files)
+    return saved.job_id if is_same else None
 
 
 def pin_model(spec: JobSpec) -> JobSpec:
     """Models' absolute paths and pinned revisions, so that every worker runs the same job. Raises InvalidJob."""
     model = locate_model(spec.model)
-    pinned: dict[str, str] = {"model": model, "revision": resolve_model(model, spec.revision)}
+    pinned: dict[str, str] = {"model": model, "revision": resolve_model(model, spec.revision, spec.allow_pickle)}
     if spec.draft_model is not None:
         draft = locate_model(spec.draft_model)
-        pinned |= {"draft_model": draft, "draft_revision": resolve_draft_model(draft, spec.draft_revision)}
+        revision = resolve_draft_model(draft, spec.draft_revision, spec.allow_pickle)
+        pinned |= {"draft_model": draft, "draft_revision": revision}
     return spec.model_copy(update=pinned)
 
 
@@ -90,11 +95,6 @@ def check_chat_template(model: str, columns: PromptColumns) -> None:
             f"model {model} has no chat template for the messages in column {columns.prompt_column!r}; "
             "use a chat model, or name a text column with --prompt-column"
         )
-
-
-def _resume(job_id: str, store: Store) -> None:
-    if read_status(job_id, store).state in ("cancelled", "failed", "incomplete"):
-        store.reopen_job(job_id)
 
 
 def job_id_of_run(run_id: str) -> str:

@@ -15,3 +15,8 @@ def shortened(value: object, num_chars: int = 60) -> str:
     """repr, cut so that a message stays one readable line."""
     text = repr(value)
     return text if len(text) <= num_chars else text[: num_chars - 1] + "…"
+
+
+def counted(num: int, noun: str) -> str:
+    """`1 shard`, `2 shards`."""
+    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"

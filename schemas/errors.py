@@ -40,6 +40,10 @@ class ShardRetryable(SpecbatchError):
     """This attempt at a shard ended early (worker lost, out of memory, I/O); another one may succeed."""
 
 
+class OutOfMemory(ShardRetryable):
+    """The batch does not fit into memory; a smaller one may."""
+
+
 class LeaseLost(ShardRetryable):
     """Another attempt holds the shard now, or the broker could not confirm that we still do."""
 
@@ -52,6 +56,10 @@ class JobCancelled(SpecbatchError):
 
 class ShardFailed(SpecbatchError):
     """All attempts at a shard are used up; it goes to the dead letters."""
+
+
+class MessageRefused(SpecbatchError):
+    """No task can do what the message says; it is kept for people to look at and not tried again."""
 
 
 class CommitConflict(SpecbatchError):

@@ -1,4 +1,4 @@
-"""JobSpec: everything that decides a job's output. Its keys are jobctl's options with underscores."""
+"""JobSpec: everything that decides a job's output, and its limits. Its keys are jobctl's options with underscores."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from schemas.values import Value
+from schemas.limits import LIMITS, Limits
+from schemas.values import Value, digest_of
 
 DeviceKind = Literal["auto", "cpu", "cuda", "hpu"]
 DeviceKinds: tuple[DeviceKind, ...] = ("auto", "cpu", "cuda", "hpu")
@@ -102,10 +103,11 @@ class RowParams(Value):
             raise ValueError("a number for each token id is needed") from error
 
 
-class JobSpec(SamplingSpec):
+class JobSpec(SamplingSpec, Limits):
     """What the user asks for. `resolved` specs have absolute paths and pinned revisions.
 
     revision, draft_revision: a hub commit or branch; once resolved, the hub commit, or `sha256:…` of a local model.
+    allow_pickle: weights may be pickles, where the worker allows it. trust_remote_code: so may models' own code be run.
     engine: `speculative` is ours; `generate` is transformers' own, without drafts, for families that ours cannot run.
     draft_lengths: numbers of drafted tokens a round, k, that the controller chooses from; a single one is always used.
     draft_temperature: what a draft model's own tokens are drawn with; None is each row's.
@@ -129,6 +131,8 @@ class JobSpec(SamplingSpec):
 
     model: Text
     revision: str | None = None
+    allow_pickle: bool = False
+    trust_remote_code: bool = False
     dtype: Dtype = "auto"
     device: DeviceKind = "auto"
     engine: EngineKind = "speculative"
@@ -217,3 +221,10 @@ class JobSpec(SamplingSpec):
     @property
     def name(self) -> str:
         return PurePath(self.input).name
+
+    def deciding(self) -> dict[str, Any]:
+        """What decides the output, as JSON: a job is the same one with other limits."""
+        return self.model_dump(mode="json", exclude=set(LIMITS))
+
+    def digest(self) -> str:
+        return digest_of(self.deciding())

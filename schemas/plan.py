@@ -3,6 +3,7 @@
 from typing import Literal
 
 from schemas.job import JobSpec
+from schemas.names import HivePath
 from schemas.values import Value
 
 
@@ -27,7 +28,7 @@ class ShardPlan(Value):
     shard_index: int
     first_row: int
     num_rows: int
-    partition: str = ""
+    partition: HivePath = ""
 
     @property
     def end_row(self) -> int:

@@ -4,11 +4,15 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from schemas.names import PartPath, StagedName
 from schemas.values import Value
 
 
 class ShardStatistics(Value):
-    """Sums over the ok samples of a shard's rows; seconds are this attempt's own."""
+    """Sums over the ok samples of a shard's rows; seconds are those of the attempts that made its generations.
+
+    generate_seconds: with checkpoint_seconds, in which finished rows were saved. commit_seconds: until the receipt.
+    """
 
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
@@ -18,6 +22,7 @@ class ShardStatistics(Value):
     num_accepted_draft_tokens: int = 0
     num_cut_target_tokens: int = 0
     generate_seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
     load_seconds: float = 0.0
     commit_seconds: float = 0.0
 
@@ -34,8 +39,8 @@ class Receipt(Value):
     shard_index: int
     generation: int = 0
     attempt: int
-    staged: str
-    part: str
+    staged: StagedName
+    part: PartPath
     first_row: int
     num_rows: int
     num_samples: int

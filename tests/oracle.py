@@ -1,6 +1,7 @@
 """What a finished job's output must be, told without any of the code that wrote it."""
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,13 +38,17 @@ def check_keys(spec: JobSpec, table: pa.Table, num_rows: int) -> None:
 
 
 def check_control_files(output: Path, num_rows: int, num_samples: int) -> None:
-    """One receipt a shard, the manifest that sums them, and no staged part."""
+    """The receipts of each shard's generations, the manifest that sums the newest, and no staged part."""
     manifest = json.loads((output / "_manifest.json").read_text())
     assert (output / "_SUCCESS").exists()
     assert manifest["num_rows"] == num_rows
     assert manifest["num_samples"] == manifest["num_ok"] + manifest["num_failed"] == num_samples
-    receipts = sorted((output / "_jobctl" / "receipts").iterdir())
-    assert [path.name for path in receipts] == [f"{shard:05d}.0.json" for shard in range(len(receipts))]
-    assert [json.loads(path.read_text()) for path in receipts] == manifest["receipts"]
+    receipts = [(*map(int, name.split(".")[:2]), name) for name in os.listdir(output / "_jobctl" / "receipts")]
+    newest = {shard: generation for shard, generation, _ in sorted(receipts)}
+    expected = [(shard, number) for shard in range(len(newest)) for number in range(newest[shard] + 1)]
+    assert sorted(receipt[:2] for receipt in receipts) == expected
+    names = {receipt[:2]: receipt[2] for receipt in receipts}
+    read = [json.loads((output / "_jobctl" / "receipts" / names[one]).read_text()) for one in sorted(newest.items())]
+    assert read == manifest["receipts"]
     assert list((output / "_jobctl" / "staged").iterdir()) == []
     assert {path.name for path in output.glob("*.parquet")} == {receipt["part"] for receipt in manifest["receipts"]}

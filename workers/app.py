@@ -15,6 +15,7 @@ from jobs.settings import Settings
 from schemas.errors import QueueUnavailable
 from workers.context import NODE_PID_KEY, OPTIONS_KEY, WorkerOptions, broker_url
 from workers.heartbeat import Heartbeat
+from workers.intake import CheckedAMQP, message_refused
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ def run_node(options: WorkerOptions, queues: Sequence[str], settings: Settings) 
 def make_node_app(options: WorkerOptions, settings: Settings, url: str) -> Celery:
     """The app as the worker process gets it too: pickled, with its configuration."""
     app = make_app(settings, url)
+    app.amqp_cls = CheckedAMQP
     app.conf.update(
         {
             "include": ["workers.tasks"],
@@ -70,14 +72,12 @@ def _stop_soon_on_signals(**_: Any) -> None:
 
 
 def keep_refused_messages(store: Store) -> None:
-    """Messages that Celery drops, as no task can do them, are put with the refused ones."""
+    """Messages that no task can do are put with the dead letters."""
 
-    def refuse(message: Any, exc: BaseException | None = None, name: str = "", **_: Any) -> None:
-        reason = f"no task {name}" if name else str(exc or "not a task's message")
+    def keep(body: str, reason: str, **_: Any) -> None:
         try:
-            store.refuse_message(str(message.body)[:10_000], reason)
+            store.refuse_message(body, reason)
         except QueueUnavailable as error:
             log.warning("a refused message could not be kept: %s", error)
 
-    signals.task_unknown.connect(refuse, weak=False)
-    signals.task_rejected.connect(refuse, weak=False)
+    message_refused.connect(keep, weak=False)

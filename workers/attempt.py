@@ -10,7 +10,7 @@ from workers.lease import Lease
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """number: unique to the shard, and higher than those of earlier attempts."""
+    """number: unique to the shard, and higher than those of earlier attempts. generation: the one it makes."""
 
     context: WorkerContext
     plan: Plan
@@ -18,6 +18,7 @@ class Attempt:
     layout: Layout
     lease: Lease
     number: int
+    generation: int = 0
 
     def check(self) -> None:
         """Between rounds. Raises WorkerStopping, JobCancelled, LeaseLost."""

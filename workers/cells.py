@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.types as pat
 
+from jobs.texts import one_line
 from schemas.generation import InputRow
 from schemas.plan import Plan
 
 Error = tuple[str, str]
+# Times that Python's own types cannot hold: nanoseconds, far years, unknown time zones.
+NO_PYTHON_VALUE = (ValueError, OverflowError)
 
 
 class Cell(NamedTuple):
@@ -67,8 +70,11 @@ def _messages_cells(column: pa.ChunkedArray) -> Iterator[Cell]:
         except UnicodeDecodeError:
             yield _bad_utf8("a message")
             continue
-        error = messages_error(messages)
-        yield Cell(messages) if error is None else Cell(error=error)
+        except NO_PYTHON_VALUE as error:
+            yield Cell(error=("bad_messages", f"a message has a value that cannot be used: {one_line(error)}"))
+            continue
+        complaint = messages_error(messages)
+        yield Cell(messages) if complaint is None else Cell(error=complaint)
 
 
 def messages_error(messages: Any) -> Error | None:
@@ -103,6 +109,8 @@ def _params_cells(table: pa.Table, name: str | None) -> Iterator[Cell]:
             yield Cell(without_nulls(cell.as_py()))
         except UnicodeDecodeError:
             yield _bad_utf8("params")
+        except NO_PYTHON_VALUE as error:
+            yield Cell(error=("bad_params", f"params has a value that cannot be used: {one_line(error)}"))
 
 
 def _bad_utf8(what: str) -> Cell:

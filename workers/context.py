@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 from jobs.control.store import Store
 from jobs.settings import Settings
 from schemas.errors import InvalidJob, QueueUnavailable
-from schemas.generation import Completion, InputRow, Request
+from schemas.generation import Completion, InputRow, Request, SampleKey
 from schemas.job import DeviceKind, JobSpec
 from schemas.plan import Plan
 from schemas.values import Value
@@ -33,6 +33,9 @@ class WorkerOptions(Value):
     session: str = ENGINE_SESSION
 
 
+OnAdmit = Callable[[Sequence[SampleKey]], None]
+
+
 class Session(Protocol):
     """A loaded model that generates rows."""
 
@@ -47,8 +50,11 @@ class Session(Protocol):
     def encode(self, row: InputRow, plan: Plan) -> Sequence[Request]:
         """The row's samples, 0 to n - 1; the same whoever encodes it. Raises RowFailed."""
 
-    def generate(self, requests: Sequence[Request], on_round: Callable[[], None]) -> Iterator[Completion]:
-        """In any order. on_round is called between rounds; what it raises ends the generation."""
+    def generate(
+        self, requests: Sequence[Request], on_round: Callable[[], None], on_admit: OnAdmit
+    ) -> Iterator[Completion]:
+        """In any order. on_round is called between rounds, on_admit with what is about to enter the batch; what they
+        raise ends the generation. Raises OutOfMemory, after which it can be used anew."""
 
     def decode(self, token_ids: Sequence[int]) -> str: ...
 

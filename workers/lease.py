@@ -13,7 +13,7 @@ from jobs.control.state import ShardProgress
 from jobs.control.store import Outcome, RenewAnswer, Store
 from jobs.settings import Settings
 from jobs.texts import one_line
-from schemas.errors import CommitConflict, InvalidJob, JobCancelled, LeaseLost, QueueUnavailable
+from schemas.errors import CommitConflict, InvalidJob, JobCancelled, LeaseLost, QueueUnavailable, ShardFailed
 from schemas.message import ShardMessage
 from workers.stopping import WorkerStopping, end_process
 
@@ -58,7 +58,8 @@ class Lease:
         self._thread.join()
         try:
             text = one_line(error) if error is not None else ""
-            self._store.release_lease(self._job_id, self._shard, self._owner, outcome_of(error), text)
+            outcome = outcome_of(error)
+            self._store.release_lease(self._job_id, self._shard, self._owner, outcome, text, self.progress)
         except QueueUnavailable as unavailable:
             # The lease passes by itself, and a failure that nobody heard of counts all the same.
             log.warning("shard %d of %s could not be given back: %s", self._shard, self._job_id, unavailable)
@@ -147,4 +148,4 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return "done"
     if isinstance(error, JobCancelled | LeaseLost | InvalidJob | WorkerStopping):
         return "forgiven"
-    return "failed"
+    return "dead" if isinstance(error, ShardFailed) else "failed"

@@ -12,26 +12,31 @@ from schemas.generation import RowOutcome, SampleKey
 from workers.attempt import Attempt
 from workers.totals import RowTotals
 
+POISON_ROW = "poison_row"  # found by attempts that died, which is no getting on
+
 log = logging.getLogger(__name__)
 
 
 class RowBook:
     """A shard's outcomes by row and sample, those that earlier attempts saved to begin with.
 
-    New ones are saved every checkpoint_seconds, and when the book's block is left by an error.
+    New ones are saved as often as the settings say, and when the book's block is left by an error.
+    checkpoint_seconds: spent in saving.
     """
 
     def __init__(self, attempt: Attempt) -> None:
-        self.outcomes = read_finished(attempt.layout, attempt.shard)
+        self.outcomes = read_finished(attempt.layout, attempt.shard, attempt.generation)
         self._attempt = attempt
         self._unsaved: list[RowOutcome] = []
         self._num_waiting: Counter[int] = Counter()  # samples to come, by row_index
         self._num_rows_done = self._count_rows_done()
+        self._num_failed = sum(outcome.error is not None for outcome in self.outcomes.values())
         self._totals = RowTotals()
+        self.checkpoint_seconds = 0.0
         self._began_at = self._saved_at = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._attempt.lease.report(num_rows_done=self._num_rows_done)
+        self._attempt.lease.report(num_rows_done=self._num_rows_done, num_failed=self._num_failed)
         return self
 
     def has_failed(self, row_index: int) -> bool:
@@ -50,19 +55,29 @@ class RowBook:
         for outcome in outcomes:
             self.outcomes[outcome.key] = outcome
             self._totals.add(outcome)
+            self._num_failed += outcome.error is not None
             self._num_waiting[outcome.row_index] -= 1
             self._num_rows_done += self._num_waiting[outcome.row_index] <= 0
         self._unsaved += outcomes
         self._report()
         if time.monotonic() - self._saved_at >= self._attempt.context.settings.checkpoint_seconds:
-            self._save()
+            self.save()
+
+    def fail(self, row_index: int, kind: str, message: str) -> None:
+        """The row is an error, whatever of its samples is done; saved at once. Raises ShardRetryable."""
+        for key in [key for key in self.outcomes if key[0] == row_index]:
+            del self.outcomes[key]
+        self._unsaved = [outcome for outcome in self._unsaved if outcome.row_index != row_index]
+        self._num_waiting[row_index] = 1
+        self.add([RowOutcome(row_index, error=(kind, message), finish_reason="error")])
+        self.save()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # A conflict means that the shard is committed: its rows are not needed any more.
         if error is None or isinstance(error, CommitConflict):
             return
         try:
-            self._save()
+            self.save()
         except Exception:
             # The error that ended the block is the one to tell; these rows are generated again.
             log.exception("shard %d: finished rows could not be saved", self._attempt.shard.shard_index)
@@ -70,15 +85,18 @@ class RowBook:
     def _count_rows_done(self) -> int:
         return len({row_index for row_index, _ in self.outcomes} - self._num_waiting.keys())
 
-    def _save(self) -> None:
-        attempt = self._attempt
-        append_rows(attempt.layout, attempt.shard, attempt.number, self._unsaved)
+    def save(self) -> None:
+        """What is finished, now. Raises ShardRetryable."""
+        attempt, began = self._attempt, time.monotonic()
+        append_rows(attempt.layout, attempt.shard, attempt.number, self._unsaved, attempt.generation)
         self._saved_at = time.monotonic()
-        if self._unsaved:
-            self._unsaved = []
-            self._note_rows_added()
+        self.checkpoint_seconds += self._saved_at - began
+        saved, self._unsaved = self._unsaved, []
+        if any(outcome.error is None or outcome.error[0] != POISON_ROW for outcome in saved):
+            self.note_rows_added()
 
-    def _note_rows_added(self) -> None:
+    def note_rows_added(self) -> None:
+        """The shard gets on: its count of fruitless attempts begins anew."""
         try:
             self._attempt.context.store.note_rows_added(self._attempt.plan.job_id, self._attempt.shard.shard_index)
         except QueueUnavailable as error:
@@ -87,6 +105,7 @@ class RowBook:
     def _report(self) -> None:
         self._attempt.lease.report(
             num_rows_done=self._num_rows_done,
+            num_failed=self._num_failed,
             num_tokens=self._totals.num_completion_tokens,
             num_spec_steps=self._totals.num_spec_steps,
             num_draft_tokens=self._totals.num_draft_tokens,

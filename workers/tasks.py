@@ -4,6 +4,7 @@ A task that returns acknowledges its message. Whether the shard is tried again i
 a shard without a receipt and without a lease.
 """
 
+import json
 import logging
 from functools import lru_cache
 from typing import Any
@@ -11,20 +12,23 @@ from typing import Any
 from celery import Task, current_app, shared_task
 from celery.signals import worker_process_init
 
-from jobs.control.queue import RUN_SHARD, SUBMIT_SCHEDULED
+from jobs.control.envelope import RUN_SHARD, SUBMIT_SCHEDULED
 from jobs.schedules.schedule import run_tick
+from jobs.schedules.spec import NAME
+from jobs.schedules.ticks import parse_tick
 from schemas.errors import (
     CommitConflict,
     InvalidJob,
     JobCancelled,
     LeaseLost,
+    MessageRefused,
     NotFound,
     QueueUnavailable,
     SpecbatchError,
 )
 from schemas.message import ShardMessage
 from workers.context import NODE_PID_KEY, OPTIONS_KEY, WorkerContext, WorkerOptions, broker_url, make_context
-from workers.shard import MessageRefused, run_shard
+from workers.shard import run_shard
 from workers.stopping import WorkerStopping, end_with_parent
 
 log = logging.getLogger(__name__)
@@ -47,7 +51,7 @@ def handle_message(arguments: list[Any], context: WorkerContext) -> None:
         do_message(decode(arguments), context)
     except MessageRefused as error:
         log.warning("refused a message: %s", error)
-        context.store.refuse_message(repr(arguments), str(error))
+        context.store.refuse_message(json.dumps(arguments), str(error))
     except QueueUnavailable as error:
         log.warning("%s; what was not done will be enqueued again", error)
 
@@ -84,13 +88,33 @@ def do_message(message: ShardMessage, context: WorkerContext) -> None:
 
 
 @shared_task(name=SUBMIT_SCHEDULED, bind=True)  # type: ignore[untyped-decorator]
-def submit_scheduled_task(self: Task, name: str, tick: str) -> None:
-    """Submits what a schedule asks for at one of its ticks (ISO 8601). Twice makes the same job."""
-    settings = context_of(self).settings
+def submit_scheduled_task(self: Task, *arguments: Any, **options: Any) -> None:
+    """The message is a schedule's name and one of its ticks (ISO 8601). Twice makes the same job."""
+    handle_tick([*arguments, *options.values()], context_of(self))
+
+
+def handle_tick(arguments: list[Any], context: WorkerContext) -> None:
+    """Submits what the schedule asks for at the tick."""
     try:
-        run_tick(name, tick, settings, broker_url(settings))
+        name, tick = decode_tick(arguments)
+        run_tick(name, tick, context.settings, broker_url(context.settings))
+    except MessageRefused as error:
+        log.warning("refused a message: %s", error)
+        context.store.refuse_message(json.dumps(arguments), str(error))
     except SpecbatchError as error:
-        log.warning("schedule %s at %s: %s", name, tick, error)
+        log.warning("a schedule's tick: %s", error)
+
+
+def decode_tick(arguments: list[Any]) -> tuple[str, str]:
+    """Raises MessageRefused."""
+    match arguments:
+        case [str(name), str(tick)] if NAME.fullmatch(name):
+            try:
+                parse_tick(tick)
+            except InvalidJob as error:
+                raise MessageRefused(str(error)) from error
+            return name, tick
+    raise MessageRefused("a tick's message is a schedule's name and a time")
 
 
 def context_of(task: Task) -> WorkerContext:

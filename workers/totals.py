@@ -39,5 +39,11 @@ class RowTotals:
         self.num_accepted_draft_tokens += statistics.num_accepted_draft_tokens
         self.num_cut_target_tokens += statistics.num_cut_target_tokens
 
-    def with_seconds(self, generate: float, load: float, commit: float) -> ShardStatistics:
-        return ShardStatistics(**asdict(self), generate_seconds=generate, load_seconds=load, commit_seconds=commit)
+    def with_seconds(self, generate: float, load: float, commit: float, checkpoint: float = 0.0) -> ShardStatistics:
+        return ShardStatistics(
+            **asdict(self),
+            generate_seconds=generate,
+            load_seconds=load,
+            commit_seconds=commit,
+            checkpoint_seconds=checkpoint,
+        )

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.storage.durable import retryable_io, sha256_of, temp_path
+from jobs.storage.result_columns import result_arrays
 from jobs.texts import one_line
 from schemas.columns import part_schema
 from schemas.errors import ShardRetryable
 from schemas.generation import RowOutcome, SampleKey
 from schemas.plan import Plan, ShardPlan
+from workers.kept_rows import KeptRows
 from workers.ordering import ordered_outcomes
 from workers.reader import ShardRows
-from workers.result_columns import result_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +40,43 @@ def write_part(
     shard_rows: ShardRows,
     outcomes: Mapping[SampleKey, RowOutcome],
     metadata: Mapping[str, str],
+    kept: KeptRows | None = None,
 ) -> PartFacts:
-    """Writes and checks a shard's part. outcomes: those of each of the shard's rows, and no others.
+    """Writes and checks a shard's part. outcomes: those of each of `shard_rows`, and no others.
 
-    metadata: kept in the file under `specbatch.<key>`, beside job, model, draft and version. Raises ShardRetryable
-    where an outcome is missing or foreign, or the file cannot be written; `path` is then not there.
+    kept: the shard's other rows, where these are not all of them. metadata: kept in the file under `specbatch.<key>`,
+    beside job, model, draft and version. Raises ShardRetryable where an outcome is missing or foreign, or the file
+    cannot be written; `path` is then not there.
     """
-    ordered = ordered_outcomes(shard, outcomes)
-    table = part_table(plan, carried_rows(shard, shard_rows.table, ordered), ordered, metadata)
+    positions = {row.row_index: position for position, row in enumerate(shard_rows.rows)}
+    ordered = ordered_outcomes(shard, positions, outcomes)
+    table = part_table(plan, carried_rows(positions, shard_rows.table, ordered), ordered, metadata)
+    if kept is not None:
+        table = kept.merge(table)
     temp = temp_path(path)
-    try:
-        with retryable_io(f"shard {shard.shard_index}: cannot write its part"):
+    what = f"shard {shard.shard_index}: cannot write its part"
+    with retryable_io(what):
+        try:
             pq.write_table(table, temp, compression="zstd", write_page_checksum=True)
             check_part(temp, table, [plan.spec.output_prefix + name for name in ("row_index", "sample_index")])
-            facts = _facts(temp, shard, ordered)
+            facts = _facts(temp, shard, table.column(plan.spec.output_prefix + "status"))
             os.replace(temp, path)
-    except pa.ArrowException as error:
-        raise ShardRetryable(f"shard {shard.shard_index}: cannot write its part: {one_line(error)}") from error
-    finally:
-        temp.unlink(missing_ok=True)
+        except pa.ArrowException as error:
+            raise ShardRetryable(f"{what}: {one_line(error)}") from error
+        finally:
+            temp.unlink(missing_ok=True)
     return facts
 
 
-def carried_rows(shard: ShardPlan, carried: pa.Table, outcomes: Sequence[RowOutcome]) -> pa.Table:
-    """The input row of each outcome, in the outcomes' order: once for each of its samples."""
+def carried_rows(positions: Mapping[int, int], carried: pa.Table, outcomes: Sequence[RowOutcome]) -> pa.Table:
+    """The input row of each outcome, in the outcomes' order: once for each of its samples.
+
+    positions: row_index -> where the row is in `carried`.
+    """
     if len(outcomes) == carried.num_rows:  # each row has one at least
         return carried
     # Not `take`: Arrow has none for some types, and copies that may pass 2 GiB.
-    return pa.concat_tables(carried.slice(outcome.row_index - shard.first_row, 1) for outcome in outcomes)
+    return pa.concat_tables(carried.slice(positions[outcome.row_index], 1) for outcome in outcomes)
 
 
 def part_table(plan: Plan, carried: pa.Table, outcomes: Sequence[RowOutcome], metadata: Mapping[str, str]) -> pa.Table:
@@ -112,7 +122,7 @@ def check_part(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
         raise ShardRetryable(f"the part that was written differs in {', '.join(wrong)}")
 
 
-def _facts(path: Path, shard: ShardPlan, outcomes: Sequence[RowOutcome]) -> PartFacts:
-    num_ok = sum(outcome.error is None for outcome in outcomes)
-    counts = (shard.num_rows, len(outcomes), num_ok, len(outcomes) - num_ok)
+def _facts(path: Path, shard: ShardPlan, statuses: pa.ChunkedArray) -> PartFacts:
+    num_ok = statuses.to_pylist().count("ok")
+    counts = (shard.num_rows, len(statuses), num_ok, len(statuses) - num_ok)
     return PartFacts(*counts, path.stat().st_size, sha256_of(path))

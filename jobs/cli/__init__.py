@@ -21,8 +21,15 @@ VERBS: dict[str, tuple[str, str]] = {
     "wait": ("jobs.cli.wait", "Wait until a job ends; exits with its code."),
     "results": ("jobs.cli.results", "Show the first rows of a job's output, or where it is."),
     "cancel": ("jobs.cli.cancel", "Stop a job; finished shards are kept."),
+    "resume": ("jobs.cli.resume", "Let a job go on from its output directory, whatever the broker has forgotten."),
+    "retry": ("jobs.cli.retry", "Generate a job's failed rows again, into the same output."),
+    "reconcile": ("jobs.cli.reconcile", "Look at a job now: enqueue what is missing, or finish it."),
+    "dlq": ("jobs.cli.dlq", "Dead shards and refused messages: list, show, replay, purge."),
+    "verify": ("jobs.cli.verify", "Re-read a job's output against its receipts and its input."),
+    "gc": ("jobs.cli.gc", "Remove what ended attempts left in an output directory."),
     "schedule": ("jobs.cli.schedule", "Submit a job at the times of a cron line: add, list, remove, run-now."),
     "beat": ("jobs.cli.beat", "Run the process that fires schedules and reconciles jobs."),
+    "doctor": ("jobs.cli.doctor", "Check broker, workers, beat and directories; says what to do."),
     "healthcheck": ("jobs.cli.healthcheck", "Say whether a worker or beat is alive; exits 0 or 1."),
 }
 

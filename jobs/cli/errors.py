@@ -12,6 +12,7 @@ from jobs.cli.interrupts import exit_code_of_interrupt
 from schemas.errors import SpecbatchError
 
 FAILURE, USAGE, CTRL_C = 1, 2, 130
+NUM_MESSAGE_CHARS = 2000  # what is wrong may quote what was given, however long
 
 
 @dataclass
@@ -61,7 +62,8 @@ def _report(message: str, exit_code: int, invocation: Invocation) -> int:
         import traceback
 
         traceback.print_exc(file=sys.stderr)
-    print(f"jobctl: {' '.join(message.split())}", file=sys.stderr)
+    line = " ".join(message.split())
+    print(f"jobctl: {line if len(line) <= NUM_MESSAGE_CHARS else line[:NUM_MESSAGE_CHARS] + '…'}", file=sys.stderr)
     return exit_code
 
 

@@ -1,5 +1,6 @@
 """The options of submit and run: one for each key of JobSpec, made from its fields, and --spec, --new."""
 
+import math
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from schemas.job import JobSpec, SamplingSpec
+from schemas.limits import LIMITS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +25,8 @@ HELP: dict[str, str] = {
     "save_token_ids": "Also write completion_token_ids.",
     "model": "Hub id, local folder or .gguf file.",
     "revision": "Hub commit, branch or tag of the model.",
+    "allow_pickle": "Also load pickled weights, where the worker allows it; else safetensors and GGUF only.",
+    "trust_remote_code": "Run Python files that come with a model, where the worker allows it.",
     "dtype": "Number format of the weights; auto is the device's own choice.",
     "device": "Which workers may take the job.",
     "engine": "generate is transformers' own, without drafts, for models that speculative cannot run.",
@@ -59,11 +63,14 @@ HELP: dict[str, str] = {
     "seed": "Seed of the job; each row's own is derived from it.",
     "batch_size": "Rows generated together.",
     "shard_rows": "Rows queued and committed together.",
+    "max_errors": "Failed rows, as a count or like 5%, beyond which the job is given up; 0: with the first.",
+    "timeout_seconds": "Seconds after which the job is given up, from its submission or resumption.",
 }
+SHORT_NAMES = {"timeout_seconds": "--timeout"}
 
 
 def option_name(key: str) -> str:
-    return "--" + key.replace("_", "-")
+    return SHORT_NAMES.get(key) or "--" + key.replace("_", "-")
 
 
 def job_options(verb: F) -> F:
@@ -83,6 +90,13 @@ def _keys() -> list[str]:
     """JobSpec's own keys before those it inherits; `input` is the argument."""
     own_first = sorted(JobSpec.model_fields, key=lambda key: key in SamplingSpec.model_fields)
     return [key for key in own_first if key != "input"]
+
+
+def limit_options(verb: F) -> F:
+    """Decorates a command with an option for each key of Limits."""
+    for key in reversed(LIMITS):
+        verb = _option(key, JobSpec.model_fields[key])(verb)
+    return verb
 
 
 def new_option(verb: F) -> F:
@@ -124,6 +138,19 @@ def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[s
         if "=" not in value:
             raise click.BadParameter(f"{value!r} is not ID=BIAS", context, parameter)
     return dict(value.split("=", 1) for value in values) or None
+
+
+class Seconds(click.FloatRange):
+    """A time from 0 on; a range alone would let `nan` through."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
 
 
 class NumberList(click.ParamType):  # type: ignore[type-arg]

@@ -14,12 +14,14 @@ from jobs.cli.output import table
 from jobs.cli.spec import build_spec
 from jobs.control.status import JobStatus, exit_code_of, read_status
 from jobs.follow import Follower
+from jobs.input.paths import output_dir
 from jobs.local.children import Children
 from jobs.local.nodes import worker_children
 from jobs.plan.planning import load_plan
 from jobs.report import progress, sample_rows, short_rows, summary
 from jobs.storage.layout import Layout
 from jobs.submit import submit
+from schemas.errors import QueueUnavailable
 from schemas.job import JobSpec
 
 
@@ -51,16 +53,32 @@ def command(
 def run_job(spec: JobSpec, new: bool, num_workers: int, threads: int | None, session: str | None) -> int:
     with connected() as connection, Children() as children:
         workers = worker_children(num_workers, spec.device, connection.settings, session, threads)
-        job_id = submit(spec, connection.settings, connection.store, connection.queue, new=new)
-        status = read_status(job_id, connection.store)
+        status = _submit(spec, new, connection)
+        job_id = status.job_id
         if status.is_terminal:
-            click.echo(f"jobctl: {job_id} was {status.state} before; nothing was run (--new: another job)", err=True)
+            stands = "was finished before" if status.state == "finished" else f"is {status.state}"
+            click.echo(f"jobctl: {job_id} {stands}; nothing was run (--new: another job)", err=True)
         else:
             for worker in workers:
                 children.start(worker)
             status = _follow(job_id, connection, children)
         print_summary(status)
     return exit_code_of(status)
+
+
+def _submit(spec: JobSpec, new: bool, connection: Connection) -> JobStatus:
+    """Once more where the broker was another jobctl's and has just ended with it. What is saved by then is the job."""
+    try:
+        return _submit_once(spec, new, connection)
+    except QueueUnavailable:
+        connection.broker.ensure()
+        is_saved = Layout(output_dir(spec)).plan_path.exists()
+        return _submit_once(spec, new and not is_saved, connection)
+
+
+def _submit_once(spec: JobSpec, new: bool, connection: Connection) -> JobStatus:
+    job_id = submit(spec, connection.settings, connection.store, connection.queue, new=new)
+    return read_status(job_id, connection.store)
 
 
 def _follow(job_id: str, connection: Connection, children: Children) -> JobStatus:

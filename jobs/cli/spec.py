@@ -2,14 +2,17 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path, PurePath
 from typing import Any
 
 from pydantic import ValidationError
 
 from jobs.cli.options import option_name
+from jobs.texts import is_utf8, shortened
 from schemas.errors import InvalidJob
 from schemas.job import JobSpec
+from schemas.limits import Limits
 from schemas.values import first_problem
 
 
@@ -31,21 +34,43 @@ def build_spec(given: dict[str, Any], spec_file: Path | None) -> JobSpec:
         raise InvalidJob(_in_option_words(error)) from error
 
 
+def limits_of(given: dict[str, Any]) -> Limits:
+    """The limits on the command line, None where it has none. Raises InvalidJob naming the option that is wrong."""
+    try:
+        return Limits.model_validate(given)
+    except ValidationError as error:
+        raise InvalidJob(_in_option_words(error)) from error
+
+
 def read_spec_file(path: Path) -> dict[str, Any]:
     """Raises InvalidJob where the file is missing, not a JSON object, or has a key that JobSpec lacks."""
     try:
-        keys = json.loads(path.read_text())
+        keys = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_doubles)
     except OSError as error:
         raise InvalidJob(f"--spec {path}: {error.strerror}") from error
+    except InvalidJob as error:
+        raise InvalidJob(f"--spec {path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidJob(f"--spec {path} is not JSON: {error}") from error
     if not isinstance(keys, dict):
         raise InvalidJob(f"--spec {path} must hold one JSON object of options")
+    if not is_utf8(json.dumps(keys, ensure_ascii=False)):
+        raise InvalidJob(f"--spec {path}: a text in it is half a character (a lone surrogate, \\ud800 to \\udfff)")
     for key in keys:
         if key not in JobSpec.model_fields:
             raise InvalidJob(
-                f"--spec {path}: unknown option {key!r}; they are those of jobctl submit --help, with underscores"
+                f"--spec {path}: unknown option {shortened(key)}; "
+                "they are those of jobctl submit --help, with underscores"
             )
+    return keys
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises InvalidJob where a key is there twice: JSON readers take the last one and say nothing."""
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        double = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise InvalidJob(f"{shortened(double)} is given twice")
     return keys
 
 
@@ -63,7 +88,7 @@ def _in_option_words(error: ValidationError) -> str:
     if not problem["loc"]:
         return _with_option_names(first_problem(error))
     key, *within = problem["loc"]
-    value = f" {problem['input']!r}:" if within else ""
+    value = f" {shortened(problem['input'])}:" if within else ""
     return f"{option_name(str(key))}:{value} {first_problem(error).partition(': ')[2]}"
 
 

@@ -12,6 +12,7 @@ from jobs.follow import OUTAGE_SECONDS
 from jobs.local.children import Children
 from jobs.local.embedded import EmbeddedBroker
 from jobs.local.nodes import beat_child, worker_children
+from jobs.texts import counted
 from schemas.errors import QueueUnavailable
 from schemas.job import DeviceKind, DeviceKinds
 
@@ -64,7 +65,7 @@ def _print_how_to_submit(connection: Connection, num_workers: int, device: Devic
     logs = connection.settings.data_dir / "logs"
     url = "" if isinstance(connection.broker, EmbeddedBroker) else "JOBCTL_REDIS_URL=… "
     click.echo(
-        f"jobctl: {num_workers} worker(s) on {device} and beat are up; logs in {logs}\n"
+        f"jobctl: {counted(num_workers, 'worker')} on {device} and beat are up; logs in {logs}\n"
         f"jobctl: in another terminal: {url}jobctl submit prompts.parquet --model MODEL",
         err=True,
     )

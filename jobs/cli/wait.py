@@ -6,6 +6,7 @@ import time
 import click
 
 from jobs.cli.connect import connected, job_id_of
+from jobs.cli.options import Seconds
 from jobs.control.status import exit_code_of
 from jobs.follow import Follower
 from jobs.local.children import Children
@@ -21,9 +22,10 @@ class WaitTimeout(SpecbatchError):
 
 @click.command()
 @click.argument("job")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up then, with exit code 6.")
+@click.option("--timeout", type=Seconds(), metavar="SECONDS", help="Give up then, with exit code 6.")
 def command(job: str, timeout: float | None) -> int:
-    """Wait until a job ends, and exit with its code: 0 finished, 1 incomplete, 4 finished with row errors, 5 cancelled.
+    """Wait until a job ends, and exit with its code: 0 finished, 4 finished with row errors, 1 incomplete or beyond its
+    --max-errors, 2 refused by a worker, 5 cancelled, 6 beyond its --timeout.
 
     JOB is an id or an output directory. Ctrl-C ends the waiting, not the job.
     """

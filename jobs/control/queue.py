@@ -1,6 +1,7 @@
 """The client side of Celery: the app's settings, publishing, and what is on its way. Kombu's keys stay in here."""
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,13 +13,14 @@ from kombu import Exchange
 from kombu import Queue as KombuQueue
 
 from jobs.control.connection import ANSWER_SECONDS, HEALTH_CHECK_SECONDS, connect, translated
+from jobs.control.envelope import RUN_SHARD, Envelope
 from jobs.settings import Settings
+from schemas.errors import MessageRefused
 from schemas.job import DeviceKind, DeviceKinds
 from schemas.message import ShardMessage
 
-RUN_SHARD = "specbatch.run_shard"
-SUBMIT_SCHEDULED = "specbatch.submit_scheduled"
 CONTROL_QUEUE = "control"
+SHARD_TASK_ID = re.compile(r"(?P<job_id>[^/]+)/(?P<shard>[0-9]{1,9})/(?P<delivery>[0-9]{1,18})")
 
 CHILD_START_SECONDS = 120.0
 PRIORITY_STEPS = [0]
@@ -94,9 +96,14 @@ def _transport_options(settings: Settings) -> dict[str, Any]:
 
 
 def celery_url(redis_url: str) -> str:
-    """Celery's spelling of the same server: it knows unix:// as redis+socket://, and `db` as `virtual_host`."""
+    """Celery's spelling of the same server: it knows unix:// as redis+socket://, and `db` as `virtual_host`.
+
+    It checks no certificate unless it is told to.
+    """
     parts = urlsplit(redis_url)
-    if parts.scheme != "unix":
+    if parts.scheme == "rediss":
+        return f"{redis_url}{'&' if parts.query else '?'}ssl_cert_reqs=required&ssl_check_hostname=true"
+    if parts.scheme == "redis":
         return redis_url
     database = dict(parse_qsl(parts.query)).get("db")
     query = f"?virtual_host={database}" if database else ""
@@ -155,12 +162,12 @@ class Queue:
             *waiting, received, received_at = pipe.execute()
         now, since = time.time(), dict(received_at)
         return [
-            *(live for queue in waiting for raw in queue for live in _parse(json.loads(raw), None)),
+            *(live for queue in waiting for raw in queue for live in _parse(raw, None)),
             *(
                 live
                 for tag, raw in received.items()
                 # A message is in the hash and the index or in neither, but for a moment while it is acknowledged.
-                for live in _parse(json.loads(raw)[0], now - since.get(tag, now))
+                for live in _parse(_unacked_message(raw), now - since.get(tag, now))
             ),
         ]
 
@@ -169,9 +176,20 @@ class Queue:
         self._redis.close()
 
 
-def _parse(message: dict[str, Any], received_seconds: float | None) -> Iterator[LiveDelivery]:
+def _parse(raw: str, received_seconds: float | None) -> Iterator[LiveDelivery]:
     """Nothing for what is not a shard's message: others may use the queues of this server."""
-    task_id = str(message.get("headers", {}).get("id", ""))
-    if message.get("headers", {}).get("task") == RUN_SHARD and task_id.count("/") == 2:
-        job_id, shard_index, delivery = task_id.split("/")
-        yield LiveDelivery(job_id, int(shard_index), int(delivery), received_seconds)
+    try:
+        envelope = Envelope.parse(raw)
+    except MessageRefused:
+        return
+    names = SHARD_TASK_ID.fullmatch(envelope.task_id)
+    if envelope.task == RUN_SHARD and names:
+        yield LiveDelivery(names["job_id"], int(names["shard"]), int(names["delivery"]), received_seconds)
+
+
+def _unacked_message(raw: str) -> str:
+    """The message in kombu's [message, exchange, routing key]; empty where it is no such list."""
+    try:
+        return json.dumps(json.loads(raw)[0])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return ""

@@ -1,8 +1,8 @@
 """The reconciler: compares plan, receipts, leases and queue, and enqueues what is missing.
 
 The queue delivers at least once, sometimes twice and, when a broker dies, not at all. Nothing here relies on it:
-a shard without a receipt, a lease and a message on its way gets a new message, and whatever is late is refused by
-the store. So a look may be repeated, interrupted, and done by several processes at once.
+a shard that lacks the wanted receipt, a lease and a message on its way gets a new message, and whatever is late is
+refused by the store. So a look may be repeated, interrupted, and done by several processes at once.
 """
 
 import logging
@@ -11,17 +11,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from jobs.allowed import check_output
+from jobs.control.limits import find_excess
 from jobs.control.queue import LiveDelivery, Queue
 from jobs.control.state import JobRecord, ShardStates
 from jobs.control.store import Store
 from jobs.plan.plans import plan_of
 from jobs.settings import Settings
 from jobs.storage.finish import commit_job
+from jobs.storage.generations import missing_shards
 from jobs.storage.layout import Layout
-from jobs.storage.receipts import committed_shards
 from schemas.errors import InvalidJob, NotFound, QueueUnavailable, ShardFailed
 from schemas.message import ShardMessage
-from schemas.plan import Plan
 
 MAX_QUEUED_SHARDS = 1000  # of one job: a look reads every message, and other jobs' shards come in between
 
@@ -50,10 +51,13 @@ def reconcile_all(settings: Settings, store: Store, queue: Queue) -> None:
             log.warning("%s cannot be looked at now: %s", job_id, error)
 
 
-def reconcile_job(job_id: str, settings: Settings, store: Store, queue: Queue) -> None:
-    """One look at one job. Raises QueueUnavailable, and NotFound where the broker does not know the job."""
+def reconcile_job(job_id: str, settings: Settings, store: Store, queue: Queue) -> int:
+    """One look at one job; returns how many shards were enqueued.
+
+    Raises QueueUnavailable, and NotFound where the broker does not know the job.
+    """
     deliveries = _by_job(queue.live_deliveries())
-    _reconcile(job_id, deliveries[job_id], settings, store, queue)
+    return _reconcile(job_id, deliveries[job_id], settings, store, queue)
 
 
 def _by_job(deliveries: Iterable[LiveDelivery]) -> Mapping[str, list[LiveDelivery]]:
@@ -63,39 +67,46 @@ def _by_job(deliveries: Iterable[LiveDelivery]) -> Mapping[str, list[LiveDeliver
     return jobs
 
 
-def _reconcile(job_id: str, deliveries: Sequence[LiveDelivery], settings: Settings, store: Store, queue: Queue) -> None:
+def _reconcile(job_id: str, deliveries: Sequence[LiveDelivery], settings: Settings, store: Store, queue: Queue) -> int:
     record = store.job(job_id)
     if record.cancelled_at or record.failed:
-        return
+        return 0
+    if record.ended == "incomplete":
+        # Dead letters may have been purged since: they are no reason to begin anew.
+        store.end_job(job_id, record.ended, record.num_reopened)
+        return 0
     try:
-        _look(record, deliveries, settings, store, queue)
+        check_output(Layout(Path(record.output)), settings)
+    except InvalidJob as error:
+        # Others who share the broker may write there; a worker that may not says so in the job's name.
+        log.warning("%s is left to others: %s", job_id, error)
+        return 0
+    try:
+        return _look(record, deliveries, settings, store, queue)
     except (InvalidJob, NotFound, ShardFailed) as error:
         # Its files are gone or damaged; no attempt can help that.
         log.warning("%s fails: %s", job_id, error)
         store.fail_job(job_id, str(error))
+        return 0
 
 
-def _look(
-    record: JobRecord, deliveries: Sequence[LiveDelivery], settings: Settings, store: Store, queue: Queue
-) -> None:
+def _look(record: JobRecord, deliveries: Sequence[LiveDelivery], settings: Settings, store: Store, queue: Queue) -> int:
     """A shard moves from the queue to a lease to a receipt: read in this order, it is seen at least once."""
     states = store.shard_states(record.job_id)
     plan, layout = plan_of(record), Layout(Path(record.output))
-    missing = missing_shards(plan, layout)
+    missing = missing_shards(layout, plan)
     if not missing:
-        commit_job(layout, plan)
-        store.end_job(record.job_id, "finished")
+        if commit_job(layout, plan) is not None:
+            store.end_job(record.job_id, "finished", record.num_reopened)
+    elif excess := find_excess(record, plan, states, missing, store):
+        log.warning("%s is given up: %s", record.job_id, excess.message)
+        store.fail_job(record.job_id, excess.message, excess.kind)
     elif all(shard in states.dead for shard in missing):
-        store.end_job(record.job_id, "incomplete")
+        store.end_job(record.job_id, "incomplete", record.num_reopened)
     else:
         lost = lost_shards(missing, states, deliveries, settings)
-        _enqueue(record, lost, states, room=MAX_QUEUED_SHARDS - len(deliveries), store=store, queue=queue)
-
-
-def missing_shards(plan: Plan, layout: Layout) -> list[int]:
-    """Shards without a receipt, in order. Raises NotFound where the directory is gone."""
-    committed = committed_shards(layout)
-    return [shard.shard_index for shard in plan.shards if shard.shard_index not in committed]
+        return _enqueue(record, lost, states, room=MAX_QUEUED_SHARDS - len(deliveries), store=store, queue=queue)
+    return 0
 
 
 def lost_shards(
@@ -117,10 +128,11 @@ def lost_shards(
     return [shard for shard in missing if shard not in taken_care_of]
 
 
-def _enqueue(
-    record: JobRecord, lost: Sequence[int], states: ShardStates, room: int, store: Store, queue: Queue
-) -> None:
-    """Up to `room` messages: shards that the store refuses, as they wait after a failure, do not block later ones."""
+def _enqueue(record: JobRecord, lost: Sequence[int], states: ShardStates, room: int, store: Store, queue: Queue) -> int:
+    """Up to `room` messages; returns how many.
+
+    Shards that the store refuses, as they wait after a failure, do not block later ones.
+    """
     messages: list[ShardMessage] = []
     unasked = list(lost)
     while unasked and len(messages) < room:
@@ -129,3 +141,4 @@ def _enqueue(
     if messages:
         queue.enqueue_shards(messages, record.device)
         log.info("%s: enqueued %d shards, from shard %d", record.job_id, len(messages), messages[0].shard_index)
+    return len(messages)

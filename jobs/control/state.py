@@ -4,17 +4,22 @@ from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from schemas.job import DeviceKind
+from schemas.limits import LIMITS, Limits
 from schemas.plan import Plan
 from schemas.values import Value
 
 Ending = Literal["finished", "incomplete"]
+FailedKind = Literal["refused", "errors", "timeout"]
 Phase = Literal["starting", "loading", "generating", "committing"]
 
 
 class JobRecord(Value):
     """What the broker knows of a job. The output directory knows the rest, and outlives the record.
 
-    cancelled_at, failed, ended: when the user stopped it; why no worker can run it; how it ended.
+    max_errors, timeout_seconds: its limits, which may be others than when it was planned.
+    cancelled_at, failed, ended: when the user stopped it; why it was given up; how it ended.
+    failed_kind: no worker can run it; too many rows failed; it took too long.
+    num_reopened: how often it was let run again; it tells endings that are seen late.
     """
 
     job_id: str
@@ -25,9 +30,13 @@ class JobRecord(Value):
     num_rows: int
     num_shards: int
     created_at: str
+    max_errors: str | None = None
+    timeout_seconds: float | None = None
     cancelled_at: str | None = None
     failed: str | None = None
+    failed_kind: FailedKind | None = None
     ended: Ending | None = None
+    num_reopened: int = 0
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -40,13 +49,18 @@ class JobRecord(Value):
             num_rows=plan.num_rows,
             num_shards=len(plan.shards),
             created_at=plan.created_at,
+            max_errors=plan.spec.max_errors,
+            timeout_seconds=plan.spec.timeout_seconds,
         )
+
+    def with_limits(self, limits: Limits) -> Self:
+        return self.model_copy(update={name: getattr(limits, name) for name in LIMITS})
 
 
 class ShardProgress(Value):
     """A running attempt.
 
-    num_rows_done: rows finished, those that earlier attempts saved among them.
+    num_rows_done, num_failed: rows finished, and those of them that failed; what earlier attempts saved is counted.
     num_tokens … seconds: of this attempt alone, since its generation began.
     """
 
@@ -55,11 +69,21 @@ class ShardProgress(Value):
     phase: Phase = "starting"
     num_rows: int = 0
     num_rows_done: int = 0
+    num_failed: int = 0
     num_tokens: int = 0
     num_spec_steps: int = 0
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
     seconds: float = 0.0
+
+
+class DeadShard(Value):
+    """A dead letter: why a shard was given up, and when, ms since 1970; who tried it last, which attempt that was."""
+
+    error: str
+    at_ms: int
+    worker: str | None = None
+    attempt: int | None = None
 
 
 class WorkerRecord(Value):

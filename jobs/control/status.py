@@ -8,13 +8,15 @@ from typing import Literal
 from pydantic import JsonValue
 
 from jobs.control.speculation import merge_speculation
-from jobs.control.state import JobRecord, ShardProgress, ShardStates
+from jobs.control.state import FailedKind, JobRecord, ShardProgress, ShardStates
 from jobs.control.store import Store
 from jobs.plan.planning import load_plan
-from jobs.storage.finish import read_manifest, sum_statistics
+from jobs.storage.finish import finished_manifest, sum_statistics
+from jobs.storage.generations import shards_behind, wanted_generations
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import missing_rows, read_receipts
 from schemas.errors import InvalidJob
+from schemas.job import DeviceKind
 from schemas.plan import Plan
 from schemas.receipt import Receipt, ShardStatistics
 from schemas.values import Value
@@ -36,10 +38,10 @@ class RowRange(Value):
 class JobStatus(Value):
     """How a job stands.
 
-    num_rows_done: committed rows of the input; num_ok, num_failed: their samples, one each unless the job asks for
-    more. num_rows_running: rows of shards that a worker has now, of which num_rows_generated are finished and not
-    committed yet.
-    message: why the job failed, or what the first dead shard said.
+    num_rows_done: committed rows of the input, less failed ones that are tried again; num_ok, num_failed: samples of
+    committed rows, one each unless the job asks for more. num_rows_running: rows that running attempts generate, of
+    which num_rows_generated are finished and not committed yet.
+    failed_kind, message: what a job failed of; why it failed, or what the first dead shard said.
     missing_rows: rows that will not come, where the job ended without them.
     tokens_per_second: of the running workers together; of a job at rest, over the time it was worked on.
     draft_acceptance_rate, mean_acceptance_length: of committed rows and running ones; None without drafts.
@@ -48,11 +50,15 @@ class JobStatus(Value):
 
     job_id: str
     state: State
+    device: DeviceKind = "auto"
     input: str
     output: str
     model: str
     created_at: str
+    max_errors: str | None = None
+    timeout_seconds: float | None = None
     finished_at: str | None = None
+    failed_kind: FailedKind | None = None
     message: str | None = None
     num_rows: int
     num_rows_done: int = 0
@@ -87,15 +93,21 @@ EXIT_CODES: dict[State, int] = {
     "running": EXIT_OK,
     "finished": EXIT_OK,
     "incomplete": 1,
-    # A worker found that the request is wrong, as submit might have.
-    "failed": InvalidJob.exit_code,
     "cancelled": 5,
+}
+EXIT_CODES_OF_FAILED: dict[FailedKind, int] = {
+    # A worker found that the request is wrong, as submit might have.
+    "refused": InvalidJob.exit_code,
+    "errors": 1,
+    "timeout": 6,
 }
 
 
 def exit_code_of(status: JobStatus) -> int:
-    """0 while the job may still finish, or finished; 4 finished with row errors; 1 rows are missing; 2 refused
-    by a worker; 5 cancelled."""
+    """0 while the job may still finish, or finished; 4 finished with row errors; 1 rows are missing, or too many
+    failed; 2 refused by a worker; 5 cancelled; 6 beyond its timeout."""
+    if status.state == "failed":
+        return EXIT_CODES_OF_FAILED[status.failed_kind or "refused"]
     has_row_errors = status.state == "finished" and status.num_failed > 0
     return EXIT_ROW_ERRORS if has_row_errors else EXIT_CODES[status.state]
 
@@ -112,41 +124,49 @@ def read_status_of(output: Path) -> JobStatus:
     Raises NotFound where the directory holds no job.
     """
     plan = load_plan(output)
-    ended = JobRecord.of(plan).model_copy(update={"ended": "incomplete"})
+    ended = JobRecord.of(plan).model_copy(update={"output": str(output.absolute()), "ended": "incomplete"})
     return make_status(plan, ended, ShardStates())
 
 
 def make_status(plan: Plan, record: JobRecord, states: ShardStates) -> JobStatus:
     # The plan's own output may be another name of the directory, as where it was moved since.
     layout = Layout(Path(record.output))
-    manifest = read_manifest(layout) if layout.success_path.exists() else None
-    receipts = read_receipts(layout)
-    running = {shard: progress for shard, progress in states.running.items() if shard not in receipts}
+    wanted, receipts = wanted_generations(layout), read_receipts(layout)
+    missing = shards_behind(plan, wanted, {shard: receipt.generation for shard, receipt in receipts.items()})
+    manifest = finished_manifest(layout, plan, receipts)
+    redone = {shard: receipts[shard].num_failed for shard in missing if shard in receipts}
+    running = {shard: progress for shard, progress in states.running.items() if shard in missing}
     state = _state(plan, record, states, receipts, is_finished=manifest is not None)
+    # Of a job that was stopped a worker may be about to hear of it.
+    working = () if state in TERMINAL_STATES else running.values()
     totals = sum_statistics([receipt.statistics for receipt in receipts.values()])
     return JobStatus(
         job_id=plan.job_id,
         state=state,
+        device=plan.spec.device,
         input=plan.spec.input,
         output=record.output,
         model=plan.spec.model,
         created_at=plan.created_at,
+        max_errors=record.max_errors,
+        timeout_seconds=record.timeout_seconds,
         finished_at=manifest.finished_at if manifest else None,
+        failed_kind=(record.failed_kind or "refused") if state == "failed" else None,
         message=_message(state, record, states),
         num_rows=plan.num_rows,
-        num_rows_done=sum(receipt.num_rows for receipt in receipts.values()),
+        num_rows_done=sum(receipt.num_rows for receipt in receipts.values()) - sum(redone.values()),
         num_ok=sum(receipt.num_ok for receipt in receipts.values()),
         num_failed=sum(receipt.num_failed for receipt in receipts.values()),
-        num_rows_running=sum(plan.shards[shard].num_rows for shard in running),
+        num_rows_running=sum(progress.num_rows for progress in running.values()),
         num_rows_generated=sum(progress.num_rows_done for progress in running.values()),
         num_shards=len(plan.shards),
-        num_shards_done=len(receipts),
+        num_shards_done=len(plan.shards) - len(missing),
         num_shards_running=len(running),
         num_shards_dead=len(states.dead),
         missing_rows=tuple(_missing(plan, receipts)) if state in TERMINAL_STATES else (),
         num_prompt_tokens=totals.num_prompt_tokens,
         num_completion_tokens=totals.num_completion_tokens + sum(p.num_tokens for p in running.values()),
-        tokens_per_second=_tokens_per_second(totals, receipts.values(), running.values()),
+        tokens_per_second=_tokens_per_second(totals, receipts.values(), working),
         draft_acceptance_rate=_acceptance_rate(totals, running.values()),
         mean_acceptance_length=_acceptance_length(totals, running.values()),
         speculation=merge_speculation(receipts.values()),
@@ -164,7 +184,7 @@ def _state(
         return "failed"
     if record.cancelled_at is not None:
         return "cancelled"
-    if record.ended == "incomplete":
+    if record.ended is not None:
         return "incomplete"
     return "running" if receipts or states.running or states.taken else "queued"
 

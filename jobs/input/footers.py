@@ -3,7 +3,7 @@
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +14,14 @@ from schemas.errors import InvalidJob
 MAGIC = b"PAR1"
 TAIL_BYTES = 64 * 1024  # most footers come with the first read, which matters on object stores
 LENGTH_AND_MAGIC_BYTES = 8
+
+
+class Readable(Protocol):
+    """What is asked of an open file."""
+
+    def read(self, num_bytes: int = -1, /) -> bytes: ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class Footer:
         return int(self.metadata.num_rows)
 
 
-def read_footer(file: BinaryIO, path: str) -> Footer:
+def read_footer(file: Readable, path: str) -> Footer:
     """Reads the end of an open file. Raises InvalidJob, naming `path`, where it is not a whole Parquet file."""
     size_bytes = file.seek(0, os.SEEK_END)
     if size_bytes == 0:
@@ -46,12 +54,12 @@ def read_footer(file: BinaryIO, path: str) -> Footer:
     return _parse(tail[-num_footer_bytes - LENGTH_AND_MAGIC_BYTES :], size_bytes, path)
 
 
-def _read_end(file: BinaryIO, size_bytes: int, num_bytes: int) -> bytes:
+def _read_end(file: Readable, size_bytes: int, num_bytes: int) -> bytes:
     file.seek(max(0, size_bytes - num_bytes))
     return file.read(num_bytes)
 
 
-def _no_footer(file: BinaryIO, path: str) -> str:
+def _no_footer(file: Readable, path: str) -> str:
     file.seek(0)
     if file.read(len(MAGIC)) == MAGIC:
         return f"{path} is not a whole Parquet file: its footer is missing; was it written to the end?"
@@ -63,7 +71,16 @@ def _parse(ending: bytes, size_bytes: int, path: str) -> Footer:
     try:
         parquet = pq.ParquetFile(pa.BufferReader(MAGIC + ending))
         schema = parquet.schema_arrow
-    except (pa.ArrowException, OSError) as error:
+        _check_rows(parquet.metadata)
+    # ValueError: names that are not UTF-8, which Arrow decodes one by one when it is asked for them.
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidJob(f"{path} has a footer that cannot be read: {one_line(error)}") from error
     digest = hashlib.sha256(ending[:-LENGTH_AND_MAGIC_BYTES]).hexdigest()
     return Footer(size_bytes, digest, parquet.metadata, schema)
+
+
+def _check_rows(metadata: Any) -> None:
+    """Raises ValueError where the footer contradicts itself: what a shard holds is planned by these counts."""
+    counts = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    if any(count < 0 for count in counts) or sum(counts) != metadata.num_rows:
+        raise ValueError(f"{metadata.num_rows} rows, but {sum(counts)} in its row groups")

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from schemas.errors import InvalidJob
 from schemas.job import JobSpec
@@ -14,11 +15,14 @@ def is_url(path: str) -> bool:
 def resolve_paths(spec: JobSpec) -> JobSpec:
     """The spec with absolute paths, so that a worker elsewhere on this file system finds them.
 
-    Raises InvalidJob for an output that is a URL or the input itself, and for chained URLs (`a::b`).
+    Raises InvalidJob for an output that is a URL or the input itself, for chained URLs (`a::b`), and for
+    a password in one.
     """
     source = spec.input.removeprefix("file://")
     if not is_url(source):
         source = os.path.abspath(os.path.expanduser(source))
+    elif urlsplit(source).password is not None:
+        raise InvalidJob("the input's URL has a password, which would be kept in the plan; name it to fsspec instead")
     elif "::" in source:
         raise InvalidJob(f"chained URLs are not supported: {source}; give the inner one")
     output = output_dir(spec)

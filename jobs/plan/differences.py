@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 from jobs.texts import shortened
 from schemas.job import JobSpec
+from schemas.limits import LIMITS
 from schemas.plan import InputFile
 
 
 def spec_difference(saved: JobSpec, asked: JobSpec) -> str | None:
-    """`--shard-rows is 64 there and 32 here`, for the first key that differs."""
+    """`--shard-rows is 64 there and 32 here`, for the first key that differs; limits may."""
     for key in JobSpec.model_fields:
         there, here = getattr(saved, key), getattr(asked, key)
-        if there != here:
+        if there != here and key not in LIMITS:
             name = "the input" if key == "input" else "--" + key.replace("_", "-")
             return f"{name} is {shortened(there)} there and {shortened(here)} here"
     return None

@@ -1,6 +1,9 @@
 """The output directory before a job owns it: whether it is free, and how it is taken."""
 
+import contextlib
 import errno
+from collections.abc import Sequence
+from pathlib import Path
 
 from jobs.storage.durable import make_dirs, write_exclusive
 from jobs.storage.layout import CONTROL_DIR, Layout
@@ -32,7 +35,7 @@ def create_output(layout: Layout, plan_json: bytes) -> None:
     """Makes the directories and publishes the plan, or leaves nothing behind.
 
     Raises FileExistsError where another submitter has just published its plan; InvalidJob where the directory
-    cannot be written to.
+    cannot be written to. A plan that was published before the disk failed stays, for the next submit to go by.
     """
     subdirs = (layout.attempts_dir, layout.staged_dir, layout.receipts_dir, layout.wips_dir)
     above = (layout.control_dir, layout.output, *layout.output.parents)
@@ -44,10 +47,17 @@ def create_output(layout: Layout, plan_json: bytes) -> None:
     except FileExistsError:
         raise
     except OSError as error:
-        for directory in new:
+        if not layout.plan_path.exists():
+            _remove_empty(new)
+        raise InvalidJob(cannot_write(layout, error)) from error
+
+
+def _remove_empty(directories: Sequence[Path]) -> None:
+    # Of a disk that fails the first error is the one to tell.
+    with contextlib.suppress(OSError):
+        for directory in directories:
             if directory.is_dir():
                 directory.rmdir()
-        raise InvalidJob(_cannot_write(layout, error)) from error
 
 
 def _kept_files(layout: Layout) -> list[str]:
@@ -58,6 +68,7 @@ def _kept_files(layout: Layout) -> list[str]:
     return sorted(str(path.relative_to(layout.output)) for path in files)
 
 
-def _cannot_write(layout: Layout, error: OSError) -> str:
+def cannot_write(layout: Layout, error: OSError) -> str:
+    """What a user is told."""
     needs = " (it must have hard links)" if error.errno in NO_HARD_LINKS else ""
     return f"cannot write to --output {layout.output}: {error.strerror}{needs}; choose another --output"

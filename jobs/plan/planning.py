@@ -10,8 +10,8 @@ from jobs.clock import utc_now
 from jobs.input.inputs import InputTable
 from jobs.input.schema import encode_schema
 from jobs.plan.differences import files_difference, spec_difference
-from jobs.plan.output_dir import check_free, create_output
-from jobs.plan.tiling import plan_shards
+from jobs.plan.output_dir import cannot_write, check_free, create_output
+from jobs.plan.tiling import count_shards, plan_shards
 from jobs.storage.durable import write_exclusive
 from jobs.storage.layout import NUM_SHARDS_MAX, Layout
 from jobs.storage.records import read_record, record_bytes
@@ -25,17 +25,17 @@ def job_id_of(spec: JobSpec, files: Sequence[InputFile], nonce: str = "") -> str
 
     nonce: makes another job of the same request.
     """
-    request = [spec.model_dump(mode="json"), [file.model_dump(mode="json") for file in files], nonce]
+    request = [spec.deciding(), [file.model_dump(mode="json") for file in files], nonce]
     text = json.dumps(request, sort_keys=True)
     return f"job-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def make_plan(spec: JobSpec, table: InputTable, job_id: str) -> Plan:
     """The plan of a resolved spec over its input. Raises InvalidJob where there would be too many shards."""
-    shards = plan_shards(table.files, spec.shard_rows)
-    if len(shards) > NUM_SHARDS_MAX:
+    num_shards = count_shards(table.files, spec.shard_rows)
+    if num_shards > NUM_SHARDS_MAX:
         raise InvalidJob(
-            f"{table.num_rows} rows make {len(shards)} shards, more than {NUM_SHARDS_MAX}; "
+            f"{table.num_rows} rows make {num_shards} shards, more than {NUM_SHARDS_MAX}; "
             f"raise --shard-rows above {spec.shard_rows}"
         )
     columns = table.columns
@@ -49,7 +49,7 @@ def make_plan(spec: JobSpec, table: InputTable, job_id: str) -> Plan:
         arrow_schema=encode_schema(table.schema),
         num_rows=table.num_rows,
         files=table.files,
-        shards=shards,
+        shards=plan_shards(table.files, spec.shard_rows),
         created_at=utc_now(),
     )
 
@@ -67,9 +67,17 @@ def save_plan(layout: Layout, plan: Plan) -> Plan:
             create_output(layout, record_bytes(plan))
     saved = load_plan(layout.output)
     _check_same_job(saved, plan)
-    with contextlib.suppress(FileExistsError):  # the spec follows from the plan: any copy is the right one
-        write_exclusive(layout.spec_path, record_bytes(saved.spec))
+    write_spec(layout, saved)
     return saved
+
+
+def write_spec(layout: Layout, plan: Plan) -> None:
+    """Writes the spec, once: it follows from the plan, so that any copy is the right one. Raises InvalidJob."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            write_exclusive(layout.spec_path, record_bytes(plan.spec))
+    except OSError as error:
+        raise InvalidJob(cannot_write(layout, error)) from error
 
 
 def load_plan(output: Path) -> Plan:

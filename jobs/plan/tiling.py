@@ -17,6 +17,11 @@ def plan_shards(files: Sequence[InputFile], shard_rows: int) -> tuple[ShardPlan,
     return tuple(piece.model_copy(update={"shard_index": shard_index}) for shard_index, piece in enumerate(pieces))
 
 
+def count_shards(files: Sequence[InputFile], shard_rows: int) -> int:
+    """How many shards the files' rows make, without making them."""
+    return max(1, sum(-(-run.num_rows // shard_rows) for run in _runs(files)))
+
+
 def _runs(files: Sequence[InputFile]) -> Iterator[ShardPlan]:
     """Rows that lie together in one Hive directory, over all its files."""
     run: ShardPlan | None = None

@@ -44,7 +44,7 @@ class TickScheduler(RedBeatScheduler):  # type: ignore[misc]
         self._reconciler, self._url = reconciler, app.conf.redbeat_redis_url
         self._redis = get_redis(app)
         self._alive_key = alive_key(app, name)
-        self._lead = self._redis.lock(f"{app.redbeat_conf.key_prefix}:lead", timeout=LOCK_SECONDS)
+        self._lead = self._redis.lock(lead_key(app), timeout=LOCK_SECONDS)
 
     def tick(self, **_: Any) -> float:
         """One loop: seconds to wait for the next one. A broker that is away is waited for."""
@@ -128,6 +128,18 @@ def is_beating(settings: Settings, redis_url: str, name: str) -> bool:
     ensure_conf(app)
     with translated(redis_url), connect(redis_url) as client:
         return bool(client.exists(alive_key(app, name)))
+
+
+def has_leader(settings: Settings, redis_url: str) -> bool:
+    """Whether any beat has ticked within LOCK_SECONDS. Raises QueueUnavailable."""
+    app = beat_app(settings, redis_url)
+    ensure_conf(app)
+    with translated(redis_url), connect(redis_url) as client:
+        return bool(client.exists(lead_key(app)))
+
+
+def lead_key(app: Any) -> str:
+    return f"{app.redbeat_conf.key_prefix}:lead"
 
 
 def alive_key(app: Any, name: str) -> str:

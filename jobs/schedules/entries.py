@@ -1,7 +1,7 @@
 """Where schedules are kept: RedBeat entries whose `kwargs` are the Schedule. Only this file and beat.py know it."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import celery.schedules
 from celery import Celery
@@ -9,10 +9,12 @@ from redbeat import RedBeatSchedulerEntry
 from redbeat.schedulers import ensure_conf, get_redis
 
 from jobs.control.connection import ANSWER_SECONDS, translated
-from jobs.control.queue import SUBMIT_SCHEDULED, make_app
+from jobs.control.envelope import SUBMIT_SCHEDULED
+from jobs.control.queue import make_app
 from jobs.schedules.spec import LastTick, Schedule
 from jobs.schedules.ticks import CronLine
 from jobs.settings import Settings
+from jobs.texts import one_line
 from schemas.errors import InvalidJob, NotFound
 
 LOOP_SECONDS = 1.0
@@ -56,6 +58,15 @@ class ScheduleEntry(RedBeatSchedulerEntry):  # type: ignore[misc]
     def __init__(self, *, kwargs: dict[str, Any], app: Celery, **fields: Any) -> None:
         fields["schedule"] = CronSchedule(Schedule.from_mapping(kwargs).cron_line, app)
         super().__init__(kwargs=kwargs, app=app, **fields)
+
+    @classmethod
+    def from_key(cls, key: str, app: Celery | None = None) -> Self:
+        """Raises KeyError where there is none, InvalidJob where it is not of our making."""
+        try:
+            entry: Self = super().from_key(key, app=app)
+            return entry
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InvalidJob(f"the broker's key {key} holds no schedule: {one_line(error)}; delete it") from error
 
     @property
     def wanted(self) -> Schedule:

@@ -8,7 +8,7 @@ import io
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.storage.durable import make_dirs, replace, retryable_io
-from jobs.storage.layout import Layout
+from jobs.storage.layout import Layout, generation_in
 from schemas.generation import RowOutcome, RowStatistics, SampleKey
 from schemas.plan import ShardPlan
 
@@ -26,32 +26,48 @@ logger = logging.getLogger(__name__)
 NUM_DIGEST_CHARS = 32
 
 
-def append_rows(layout: Layout, shard: ShardPlan, attempt: int, outcomes: Sequence[RowOutcome]) -> None:
+def append_rows(
+    layout: Layout, shard: ShardPlan, attempt: int, outcomes: Sequence[RowOutcome], generation: int = 0
+) -> None:
     """Saves finished samples durably. Raises ShardRetryable on I/O errors."""
     if not outcomes:
         return
     data = _to_parquet(outcomes)
-    path = layout.wip_path(shard.shard_index, attempt, _digest(data))
+    path = layout.wip_path(shard.shard_index, attempt, _digest(data), generation)
     with retryable_io(f"shard {shard.shard_index}: cannot save finished rows"):
         make_dirs(path.parent)
         replace(path, data)
 
 
-def read_finished(layout: Layout, shard: ShardPlan) -> dict[SampleKey, RowOutcome]:
-    """Outcomes of all saved samples of the shard, whichever attempt saved them: any copy is as good."""
+def read_finished(layout: Layout, shard: ShardPlan, generation: int = 0) -> dict[SampleKey, RowOutcome]:
+    """Outcomes of a generation's saved samples of the shard, whichever attempt saved them: any copy is as good."""
     rows = range(shard.first_row, shard.end_row)
-    outcomes = (o for path in _parts(layout, shard) for o in _read_part(path) if o.row_index in rows)
-    return {outcome.key: outcome for outcome in outcomes}
+    outcomes = (o for path in _parts(layout, shard, generation) for o in _read_part(path) if o.row_index in rows)
+    found: dict[SampleKey, RowOutcome] = {}
+    for outcome in outcomes:
+        if outcome.error is not None or outcome.key not in found:
+            found[outcome.key] = outcome
+    # A row of which one sample cannot be generated is an error as a whole, also where others were saved before.
+    failed = {row_index for (row_index, _), outcome in found.items() if outcome.error is not None}
+    return {key: outcome for key, outcome in found.items() if key[0] not in failed or outcome.error is not None}
 
 
-def clear(layout: Layout, shard: ShardPlan) -> None:
-    """Removes a committed shard's saved rows."""
+def clear(layout: Layout, shard: ShardPlan, generation: int = 0) -> None:
+    """Removes the saved rows of a generation that is committed."""
     # An earlier attempt that has not heard of the commit may add rows meanwhile; the end of the job removes them.
-    shutil.rmtree(layout.wip_dir(shard.shard_index), ignore_errors=True)
+    shutil.rmtree(layout.wip_dir(shard.shard_index, generation), ignore_errors=True)
 
 
-def _parts(layout: Layout, shard: ShardPlan) -> list[Path]:
-    return sorted(layout.wip_dir(shard.shard_index).glob("[!.]*.parquet"))
+def clear_up_to(layout: Layout, generations: Mapping[int, int]) -> None:
+    """Removes saved rows of committed generations. generations: shard_index -> the newest one that is committed."""
+    for path in layout.wips_dir.glob("*"):
+        owner = generation_in(path.name)
+        if owner is not None and owner[1] <= generations.get(owner[0], -1):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _parts(layout: Layout, shard: ShardPlan, generation: int) -> list[Path]:
+    return sorted(layout.wip_dir(shard.shard_index, generation).glob("[!.]*.parquet"))
 
 
 def _read_part(path: Path) -> Iterator[RowOutcome]:

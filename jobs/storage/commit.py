@@ -4,14 +4,19 @@ The receipt is the commit point. An attempt that holds the shard raises its fenc
 receipts of earlier attempts, then looks for a receipt. An earlier attempt writes its temporary receipt first and then
 looks for later fences. So either it sees the fence and gives up, or its temporary receipt was there to be removed: it
 has published before the later attempt looked, or it never will.
+
+Attempts are numbered through all generations of a shard, and one that publishes a generation has held the shard after
+all that published earlier ones. So an attempt of an older generation that wakes late is fenced off, or finds its
+generation's receipt there.
 """
 
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jobs.storage.durable import fsync_dir, fsync_file, retryable_io, unique_name, write_synced
-from jobs.storage.layout import Layout, attempt_of
+from jobs.storage.durable import create, fsync_dir, fsync_file, retryable_io, unique_name, write_synced
+from jobs.storage.generations import wanted_generation
+from jobs.storage.layout import Layout, attempt_in
 from jobs.storage.receipts import read_receipt, read_shard_receipts, roll_forward
 from jobs.storage.records import record_bytes
 from jobs.texts import one_line
@@ -33,7 +38,7 @@ def begin_attempt(layout: Layout, shard_index: int, step: Step = no_step) -> int
     """
     with retryable_io(f"shard {shard_index}: cannot write to {layout.output}"):
         attempt = 1 + max(_attempts(layout, shard_index), default=0)
-        while not _create(layout.attempt_path(shard_index, attempt)):
+        while not create(layout.attempt_path(shard_index, attempt)):
             attempt += 1
         fsync_dir(layout.attempts_dir)
     step("attempt_begun")
@@ -48,13 +53,14 @@ def new_staged_path(layout: Layout, shard: ShardPlan, attempt: int) -> Path:
 def prepare_shard(layout: Layout, shard: ShardPlan, attempt: int, step: Step = no_step) -> Receipt | None:
     """Makes this attempt the only one that can commit, and clears what earlier ones left.
 
-    Call it once the lease is held. Returns the newest receipt, its part put in place, where the shard is committed
-    already: there is nothing to do then. Raises LeaseLost where a later attempt has held the shard, ShardRetryable on
-    I/O errors.
+    Call it once the lease is held. Returns the newest receipt where it is of the wanted generation: there is nothing
+    to do then. Its part is in place, as is that of an older one, from which a retry copies. Raises LeaseLost where a
+    later attempt has held the shard, ShardRetryable on I/O errors.
     """
     shard_index = shard.shard_index
     with retryable_io(f"shard {shard_index}: cannot write to {layout.output}"):
-        _create(layout.fence_path(shard_index, attempt))
+        wanted = wanted_generation(layout, shard_index)
+        create(layout.fence_path(shard_index, attempt))
         step("fence_raised")
         if _is_fenced(layout, shard_index, attempt):
             raise LeaseLost(f"shard {shard_index}: a later attempt than {attempt} holds it")
@@ -66,7 +72,7 @@ def prepare_shard(layout: Layout, shard: ShardPlan, attempt: int, step: Step = n
         step("receipts_looked_for")
         _remove_earlier(layout.staged_dir, shard_index, attempt)  # committed ones are in place by now
         step("staged_removed")
-    return receipts[-1] if receipts else None
+    return receipts[-1] if receipts and receipts[-1].generation >= wanted else None
 
 
 def commit_shard(
@@ -160,16 +166,7 @@ def _attempts(layout: Layout, shard_index: int, suffix: str = "") -> Iterator[in
 def _remove_earlier(directory: Path, shard_index: int, attempt: int) -> None:
     """Removes the shard's temporary receipts or staged parts of attempts before ours."""
     for path in directory.iterdir():
-        is_shards = path.name.lstrip(".").startswith(f"{shard_index:05d}-")
-        if is_shards and attempt_of(path) < attempt:
+        owner = attempt_in(path.name)
+        if owner is not None and owner[0] == shard_index and owner[1] < attempt:
             path.unlink(missing_ok=True)
     fsync_dir(directory)
-
-
-def _create(path: Path) -> bool:
-    """Creates an empty file; whether it was not there."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-    except FileExistsError:
-        return False
-    return True

@@ -1,5 +1,6 @@
 """Files that are whole or not there, also after a crash: write aside, fsync, then one atomic name change."""
 
+import glob
 import hashlib
 import os
 import uuid
@@ -35,6 +36,15 @@ def write_exclusive(path: Path, data: bytes) -> None:
     fsync_dir(path.parent)
 
 
+def create(path: Path) -> bool:
+    """Creates an empty file; whether it was not there. Its name is durable once its directory is flushed."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+    except FileExistsError:
+        return False
+    return True
+
+
 def replace(path: Path, data: bytes) -> None:
     """Publishes `path` whole in place of what is there."""
     temp = temp_path(path)
@@ -49,6 +59,11 @@ def replace(path: Path, data: bytes) -> None:
 def temp_path(path: Path) -> Path:
     """A free name beside `path` that dataset readers skip."""
     return path.with_name(f".{path.name}.{unique_name()}.tmp")
+
+
+def temps_of(directory: Path, name: str) -> list[Path]:
+    """What `temp_path` has named in a directory for files called `name`."""
+    return sorted(directory.glob(f".{glob.escape(name)}.*.tmp"))
 
 
 def fsync_file(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Layout: the names of everything in a job's output directory. It touches no file."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from schemas.plan import ShardPlan
 
 CONTROL_DIR = "_jobctl"
 NUM_SHARDS_MAX = 100_000  # five digits, so that names sort as shards do
+OF_AN_ATTEMPT = re.compile(r"\.?(\d{5})-(\d+)-[^.-]+\.(?:parquet|json)(?:\.[0-9a-f]+\.tmp)?")
+WIP_DIR = re.compile(r"(\d{5})(?:\.(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,18 @@ class Layout:
         return self.control_dir / "receipts"
 
     @property
+    def generations_dir(self) -> Path:
+        """Not there before the first retry."""
+        return self.control_dir / "generations"
+
+    @property
     def wips_dir(self) -> Path:
         return self.control_dir / "wip"
+
+    @property
+    def batch_sizes_dir(self) -> Path:
+        """Its files are named by batch sizes that memory had no room for."""
+        return self.control_dir / "batch_sizes"
 
     @property
     def manifest_path(self) -> Path:
@@ -69,6 +82,10 @@ class Layout:
     def receipt_path(self, shard_index: int, generation: int = 0) -> Path:
         return self.receipts_dir / f"{shard_index:05d}.{generation}.json"
 
+    def generation_path(self, shard_index: int, generation: int) -> Path:
+        """There once this generation of the shard is wanted; 0 is without."""
+        return self.generations_dir / f"{shard_index:05d}.{generation}"
+
     def temp_receipt_path(self, shard_index: int, attempt: int, unique: str) -> Path:
         """The receipt before it is published."""
         return self.receipts_dir / f".{shard_index:05d}-{attempt}-{unique}.json"
@@ -81,14 +98,23 @@ class Layout:
     def part_path(self, shard: ShardPlan) -> Path:
         return self.output / self.part_name(shard)
 
-    def wip_dir(self, shard_index: int) -> Path:
-        return self.wips_dir / f"{shard_index:05d}"
+    def wip_dir(self, shard_index: int, generation: int = 0) -> Path:
+        """Each generation has its own: a retry must not take over the failures of the one before."""
+        name = f"{shard_index:05d}"
+        return self.wips_dir / (f"{name}.{generation}" if generation else name)
 
-    def wip_path(self, shard_index: int, attempt: int, unique: str) -> Path:
+    def wip_path(self, shard_index: int, attempt: int, unique: str, generation: int = 0) -> Path:
         """Some finished rows of a running shard."""
-        return self.wip_dir(shard_index) / f"{attempt}-{unique}.parquet"
+        return self.wip_dir(shard_index, generation) / f"{attempt}-{unique}.parquet"
 
 
-def attempt_of(path: Path) -> int:
-    """The attempt in a staged part's or temporary receipt's name, `[.]<shard>-<attempt>-<unique>.<suffix>`."""
-    return int(path.name.lstrip(".").split("-")[1])
+def attempt_in(name: str) -> tuple[int, int] | None:
+    """(shard_index, attempt) in the name of a staged part, one half written or a temporary receipt; None in others."""
+    found = OF_AN_ATTEMPT.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def generation_in(name: str) -> tuple[int, int] | None:
+    """(shard_index, generation) in the name of a directory of finished rows; None in other names."""
+    found = WIP_DIR.fullmatch(name)
+    return (int(found[1]), int(found[2] or 0)) if found else None

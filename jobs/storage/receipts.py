@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jobs.storage.durable import fsync_dir, make_dirs
+from jobs.storage.inside import check_inside
 from jobs.storage.layout import Layout
 from jobs.storage.records import read_record
 from schemas.errors import NotFound, ShardFailed
@@ -17,11 +18,20 @@ def read_receipts(layout: Layout) -> dict[int, Receipt]:
 
     Raises NotFound where the directory is gone, InvalidJob where a receipt is damaged.
     """
+    newest = newest_generations(layout).items()
+    receipts = (read_receipt(layout.receipt_path(shard, generation)) for shard, generation in newest)
+    return {receipt.shard_index: receipt for receipt in receipts if receipt is not None}
+
+
+def newest_generations(layout: Layout) -> dict[int, int]:
+    """shard_index -> generation of its newest receipt, told by the names alone.
+
+    Raises NotFound where the directory is gone.
+    """
     newest: dict[int, int] = {}
     for shard_index, generation in _published(layout):
         newest[shard_index] = max(generation, newest.get(shard_index, 0))
-    receipts = (read_receipt(layout.receipt_path(shard, generation)) for shard, generation in newest.items())
-    return {receipt.shard_index: receipt for receipt in receipts if receipt is not None}
+    return newest
 
 
 def committed_shards(layout: Layout) -> set[int]:
@@ -44,20 +54,38 @@ def read_receipt(path: Path) -> Receipt | None:
 def roll_forward(layout: Layout, receipt: Receipt) -> None:
     """Puts a committed part in place, whoever committed it; does nothing where it is. Never undoes.
 
-    Raises ShardFailed where neither the part nor its staged file is there: the output was changed from outside.
+    It is done before the next generation begins, so an older part never replaces a newer one; a receipt that has been
+    replaced meanwhile asks for nothing. Raises ShardFailed where neither the part nor its staged file is there: the
+    output was changed from outside.
     """
     staged, part = layout.staged_dir / receipt.staged, layout.output / receipt.part
+    check_inside(part.parent, layout)
     make_dirs(part.parent)
     try:
         os.replace(staged, part)
     except FileNotFoundError as error:
-        if not part.exists():
+        complaint = _complaint(part, receipt)
+        # In this order: a newer part is in place only once its receipt is there.
+        if complaint is not None and not _is_replaced(layout, receipt):
             raise ShardFailed(
-                f"shard {receipt.shard_index} is committed, but {part} is gone; restore it, or choose another --output"
+                f"shard {receipt.shard_index} is committed, but {complaint}; restore it, or choose another --output"
             ) from error
     # Also where another process renamed it: it may have died before this.
     fsync_dir(part.parent)
     fsync_dir(layout.staged_dir)
+
+
+def _complaint(part: Path, receipt: Receipt) -> str | None:
+    """Why what is in place is not what was committed, as far as its size tells."""
+    try:
+        size_bytes = part.stat().st_size
+    except FileNotFoundError:
+        return f"{part} is gone"
+    return None if size_bytes == receipt.size_bytes else f"{part} has {size_bytes} bytes, not {receipt.size_bytes}"
+
+
+def _is_replaced(layout: Layout, receipt: Receipt) -> bool:
+    return layout.receipt_path(receipt.shard_index, receipt.generation + 1).exists()
 
 
 def missing_rows(plan: Plan, receipts: Mapping[int, Receipt]) -> list[range]:

@@ -1,7 +1,7 @@
 """A job's results in input order: the rows that receipts vouch for, also while the job still runs."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 from urllib.parse import unquote
 
@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from jobs.input.files import hive_pairs
 from jobs.storage.layout import Layout
-from jobs.storage.receipts import read_receipts
+from jobs.storage.receipts import read_receipt, read_receipts
+from jobs.storage.saved_rows import saved_rows
 from jobs.texts import one_line
 from schemas.errors import InvalidJob, ShardFailed
 from schemas.plan import Plan, ShardPlan
@@ -20,16 +21,22 @@ BATCH_ROWS = 1024
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def read_results(layout: Layout, plan: Plan, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def read_results(
+    layout: Layout, plan: Plan, columns: Sequence[str] | None = None, saved_too: bool = False
+) -> Iterator[pa.RecordBatch]:
     """Batches of committed rows, shard after shard; rows that are not committed are left out.
 
     Hive keys that are no columns of the parts are added as text, as the directories have them. columns: only
-    these. Raises ShardFailed where a committed part is gone or damaged, InvalidJob for an unknown column.
+    these. saved_too: also the finished rows that were saved of shards that are not committed.
+    Raises ShardFailed where a committed part is gone or damaged, InvalidJob for an unknown column, and where an input
+    file that saved rows are of is not as it was.
     """
     receipts = read_receipts(layout)
     for shard in plan.shards:
         if shard.shard_index in receipts:
             yield from _read_part(layout, shard, receipts[shard.shard_index], columns)
+        elif saved_too and (saved := saved_rows(layout, plan, shard)).num_rows:
+            yield from _with_hive(saved.to_batches(), saved.column_names, _hive_columns(shard), columns)
 
 
 def _read_part(
@@ -39,6 +46,10 @@ def _read_part(
     try:
         with _open_part(layout, receipt) as file:
             if os.fstat(file.fileno()).st_size != receipt.size_bytes:
+                newer = read_receipt(layout.receipt_path(receipt.shard_index, receipt.generation + 1))
+                if newer is not None:  # a retry has just put it in place
+                    yield from _read_part(layout, shard, newer, columns)
+                    return
                 raise ShardFailed(f"{path} is not as it was committed: its size differs from the receipt's")
             yield from _batches(file, _hive_columns(shard), columns)
     except (OSError, pa.ArrowException) as error:
@@ -61,11 +72,19 @@ def _hive_columns(shard: ShardPlan) -> dict[str, str | None]:
 def _batches(file: BinaryIO, hive: dict[str, str | None], columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     part = pq.ParquetFile(file, page_checksum_verification=True)
     names = part.schema_arrow.names
+    kept = None if columns is None else [name for name in columns if name in names]
+    yield from _with_hive(part.iter_batches(batch_size=BATCH_ROWS, columns=kept), names, hive, columns)
+
+
+def _with_hive(
+    batches: Iterable[pa.RecordBatch], names: Sequence[str], hive: dict[str, str | None], columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """names: the batches' columns, or more."""
     wanted = [*names, *(key for key in hive if key not in names)] if columns is None else columns
     for name in wanted:
         if name not in names and name not in hive:
             raise InvalidJob(f"the results have no column {name!r}")
-    for batch in part.iter_batches(batch_size=BATCH_ROWS, columns=[name for name in wanted if name in names]):
+    for batch in batches:
         arrays = [
             batch.column(name) if name in names else pa.array([hive[name]] * batch.num_rows, pa.string())
             for name in wanted

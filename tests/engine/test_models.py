@@ -85,7 +85,7 @@ def test_the_self_check_is_part_of_loading(folder, monkeypatch):
     ("content", "message"),
     [
         ('{"model_type": "from_the_future"}', "from_the_future"),
-        ('{"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}', "cannot be loaded"),
+        ('{"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}', "needs its own Python code: give --"),
         ("not json", "cannot be loaded"),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_hub_model_is_loaded_at_its_revision_and_without_code(monkeypatch):
     assert str(caught.value) == (
         "model owner/name cannot be loaded: We couldn't connect to the hub. Check your connection."
     )
-    assert asked == [("owner/name", {"revision": "a" * 40})]
+    assert asked == [("owner/name", {"revision": "a" * 40, "trust_remote_code": False})]
 
 
 def test_running_out_of_memory_is_for_another_attempt(folder, monkeypatch):

@@ -1,13 +1,15 @@
 """A small cluster: real worker nodes on a real server, with a reconciler, and nothing of it left afterwards."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -24,6 +26,7 @@ from schemas.job import JobSpec
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 40.0
 END_SECONDS = 60.0
+NO_VARIABLES: Mapping[str, str] = {}
 
 
 def wait_until(holds: Callable[[], object], seconds: float, what: str) -> None:
@@ -34,17 +37,25 @@ def wait_until(holds: Callable[[], object], seconds: float, what: str) -> None:
 
 
 class Node:
-    """`python -m workers` on the toy engine."""
+    """`python -m workers` on the toy engine. session, environ: those of workers that faults are injected into."""
 
-    def __init__(self, name: str, settings: Settings, log_path: Path, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        log_path: Path,
+        device: str = "cpu",
+        session: str = "tests.toy:load_session",
+        environ: Mapping[str, str] = NO_VARIABLES,
+    ) -> None:
         self.name, self.log_path = name, log_path
         command = [sys.executable, "-m", "workers", "--device", device, "--name", name]
-        command += ["--session", "tests.toy:load_session", "--threads", "1"]
+        command += ["--session", session, "--threads", "1"]
         with log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, **settings.to_environ()},
+                env={**os.environ, **settings.to_environ(), **environ},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -54,16 +65,21 @@ class Node:
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
 
+    def children(self) -> list[psutil.Process]:
+        """The process that runs shards; none for a moment after it died."""
+        found = []
+        for one in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                found += [one] if any("spawn_main" in part for part in one.cmdline()) else []
+        return found
+
     def child(self) -> psutil.Process:
-        """The process that runs shards."""
-        children = psutil.Process(self.process.pid).children()
-        (child,) = [one for one in children if any("spawn_main" in part for part in one.cmdline())]
+        (child,) = self.children()
         return child
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.log
-        children = psutil.Process(self.process.pid).children()
-        return "ready." in self.log and any("spawn_main" in part for one in children for part in one.cmdline())
+        return "ready." in self.log and bool(self.children())
 
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)
@@ -87,11 +103,11 @@ class Cluster:
         self._stop = threading.Event()
         self._reconciler = threading.Thread(target=reconcile_forever, args=(settings, store, queue, self._stop))
 
-    def start(self, *names: str) -> list[Node]:
-        """Nodes that are ready for messages."""
-        if not self._reconciler.is_alive():
+    def start(self, *names: str, reconcile: bool = True, **options: Any) -> list[Node]:
+        """Nodes that are ready for messages. options: of each Node."""
+        if reconcile and not self._reconciler.is_alive():
             self._reconciler.start()
-        nodes = [Node(name, self.settings, self.directory / f"{name}.log") for name in names]
+        nodes = [Node(name, self.settings, self.directory / f"{name}.log", **options) for name in names]
         self.nodes += nodes
         for node in nodes:
             wait_until(node.is_ready, START_SECONDS, f"{node.name} ready")

@@ -102,7 +102,7 @@ class Terminal:
         left = [(process.pid, process.cmdline()) for process in self.processes()]
         for pid, _ in left:
             os.kill(pid, signal.SIGKILL)
-        assert left == []
+        assert left == [], left
 
     def wait_mid_shard(self, spec: JobSpec) -> None:
         """Until some shard is committed and another one is begun."""

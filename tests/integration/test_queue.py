@@ -1,17 +1,18 @@
 """Jobs over a real queue: with workers that live, and with messages that come twice, late or broken."""
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 
-from jobs.control.queue import RUN_SHARD, SUBMIT_SCHEDULED, shard_queue
+from jobs.control.envelope import RUN_SHARD, SUBMIT_SCHEDULED
+from jobs.control.queue import shard_queue
 from jobs.control.status import exit_code_of
 from jobs.settings import Settings
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import read_receipts
 from schemas.message import ShardMessage
+from tests.garbage import refused_messages
 from tests.integration.conftest import Cluster, wait_until
 from tests.oracle import check_output
 from tests.services import Server
@@ -52,28 +53,31 @@ def test_messages_that_come_twice_late_or_broken_change_nothing(
     send("nobody.knows", args=["x"], queue=shard_queue("cpu"))
     send(RUN_SHARD, args=["{}"], queue=shard_queue("cpu"))
     send(RUN_SHARD, args=[1, 2], kwargs={"a": 3}, queue=shard_queue("cpu"))
-    send(SUBMIT_SCHEDULED, args=["no such schedule", "2030-01-01T00:00:00Z"], queue="control")
+    send(RUN_SHARD, args=["x"], queue=shard_queue("cpu"), countdown=3600)
+    send(SUBMIT_SCHEDULED, args=["none", "2030-01-01T00-00-00"], queue="control")
+    for arguments in (["none", "now"], ["../none", "2030-01-01T00-00-00"], ["none"], [{}, 3]):
+        send(SUBMIT_SCHEDULED, args=arguments, queue="control")
+    garbage, mark = refused_messages(tmp_path / "mark"), tmp_path / "mark"
+    num_refused = 4 + 4 + 2 * len(garbage) + 1
     with redis_server.client() as client:
-        client.lpush(f"{settings.key_prefix}{shard_queue('cpu')}", not_a_task())
+        client.rpush(f"{settings.key_prefix}{shard_queue('cpu')}", *garbage.values())
+        client.rpush(f"{settings.key_prefix}control", *garbage.values())
+        # As if a worker had received it long ago.
+        client.hset(f"{settings.key_prefix}unacked", "tag", b"\xff no message")
+        client.zadd(f"{settings.key_prefix}unacked_index", {"tag": 0})
         (node,) = cluster.start("w1")
         cluster.wait_for(job_id)
-        wait_until(lambda: len(cluster.store.refused_messages()) == 3, 20, "three messages are refused")
+        wait_until(lambda: len(cluster.store.refused_messages()) == num_refused, 20, "the others are refused")
         wait_until(lambda: node.log.count(": stale") == len(again) + len(late), 20, "the others are dropped")
         wait_until(lambda: not client.exists(f"{settings.key_prefix}unacked"), 10, "every message is acknowledged")
     check_output(spec)
     assert attempts_of(spec.output) == [(0, 1), (1, 1), (2, 1)]
-    assert "Can't decode message body" in node.log
     assert node.process.poll() is None
+    assert not mark.exists()
+    assert "Traceback" not in node.log
     second = toy_spec(tmp_path / "second", 8)
     cluster.wait_for(cluster.submit(second))
     check_output(second)
-
-
-def not_a_task() -> str:
-    """What kombu can read, and Celery cannot."""
-    properties = {"delivery_tag": "x", "delivery_info": {"exchange": "", "routing_key": "shards.cpu"}, "priority": 0}
-    content = {"content-type": "text/plain", "content-encoding": "utf-8", "headers": {}}
-    return json.dumps({"body": "hello", "properties": properties, **content})
 
 
 def test_a_cancelled_job_stops_within_two_seconds_and_goes_on_where_it_was(cluster: Cluster, tmp_path: Path) -> None:

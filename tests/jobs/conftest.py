@@ -16,3 +16,10 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     monkeypatch.setenv("JOBCTL_DATA_DIR", str(tmp_path / "data"))
     return directory
+
+
+@pytest.fixture
+def broker(work: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The server that jobctl talks to."""
+    monkeypatch.setenv("JOBCTL_REDIS_URL", redis_url)
+    return redis_url

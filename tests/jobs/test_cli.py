@@ -20,12 +20,6 @@ from tests.toy import make_model, toy_spec, write_input
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def broker(work: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("JOBCTL_REDIS_URL", redis_url)
-    return redis_url
-
-
 def no_such_file(work: Path) -> str:
     return "absent.parquet"
 

@@ -8,6 +8,7 @@ import pytest
 
 from jobs.plan.planning import save_plan
 from jobs.storage.commit import begin_attempt, commit_shard, new_staged_path, prepare_shard
+from jobs.storage.durable import temp_path
 from jobs.storage.finish import commit_job, read_manifest
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import committed_shards, missing_rows, read_receipts, roll_forward
@@ -153,7 +154,7 @@ def test_preparing_clears_earlier_attempts_of_the_shard_and_nothing_else(job: tu
         layout.temp_receipt_path(1, 1, "other"),
     ]
     torn = layout.staged_path(0, 1, "b")
-    gone = [layout.staged_path(0, 1, "a"), torn.with_name(f".{torn.name}.x.tmp"), layout.temp_receipt_path(0, 2, "a")]
+    gone = [layout.staged_path(0, 1, "a"), temp_path(torn), layout.temp_receipt_path(0, 2, "a")]
     for path in (*kept, *gone):
         path.touch()
     prepare_shard(layout, plan.shards[0], attempt=3)
@@ -310,13 +311,26 @@ def test_the_end_of_the_job_removes_what_killed_attempts_left(job: tuple[Layout,
     layout, plan = job
     for shard in plan.shards:
         run_attempt(layout, plan, shard)
-    left = [layout.staged_path(0, 9, "x"), layout.temp_receipt_path(0, 9, "x"), layout.wip_path(1, 9, "x")]
-    left.append(layout.manifest_path.with_name("._manifest.json.x.tmp"))
+    left = [layout.staged_path(0, 1, "x"), layout.temp_receipt_path(0, 1, "x"), layout.wip_path(1, 9, "x")]
+    left.append(temp_path(layout.staged_path(1, 1, "x")))
+    left.append(layout.control_dir / "._manifest.json.0123abcd-0123abcd.tmp")
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.touch()
     check_finished(layout, plan, commit_job(layout, plan))
     assert not any(path.exists() for path in left)
+
+
+def test_the_end_of_the_job_leaves_what_later_attempts_and_generations_have_begun(job: tuple[Layout, Plan]) -> None:
+    layout, plan = job
+    for shard in plan.shards:
+        run_attempt(layout, plan, shard)
+    later = [layout.staged_path(0, 2, "x"), layout.temp_receipt_path(1, 2, "x"), layout.wip_path(1, 2, "x", 1)]
+    for path in later:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert commit_job(layout, plan) is not None
+    assert all(path.exists() for path in later)
 
 
 def test_a_job_without_rows_ends_with_one_empty_part(tmp_path: Path) -> None:

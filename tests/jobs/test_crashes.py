@@ -1,8 +1,7 @@
 """Crashes: a process is killed with SIGKILL after each step of its work, and the next one finishes the job."""
 
+import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,26 @@ from jobs.storage.finish import commit_job
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import committed_shards
 from schemas.plan import Plan
-from tests.crashing import STEPS, run_job
-from tests.storage import check_finished, plan_of, prompts, spec_of, write_parquet
+from tests.crashing import ASKING, STEPS, exit_code_of, retry_job, run_job
+from tests.storage import (
+    by_key,
+    check_finished,
+    failed_outcome,
+    outcomes_of,
+    plan_of,
+    prompts,
+    run_attempt,
+    spec_of,
+    write_parquet,
+)
 
 SHARD_IS_COMMITTED_FROM = STEPS.index("receipt_published")
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It orders what a power failure leaves, not what other processes see.
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
@@ -26,15 +41,10 @@ def job(tmp_path: Path) -> tuple[Layout, Plan]:
     return layout, save_plan(layout, plan_of(spec_of(tmp_path / "in", layout.output, n=2)))
 
 
-def run_until(layout: Layout, step: str) -> int:
-    command = [sys.executable, "-m", "tests.crashing", str(layout.output), step]
-    return subprocess.run(command, check=False).returncode
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_job_killed_after_any_step_is_finished_by_the_next_process(job: tuple[Layout, Plan], step: str) -> None:
     layout, plan = job
-    assert run_until(layout, step) == -signal.SIGKILL
+    assert exit_code_of(run_job, layout, step) == -signal.SIGKILL
     is_committed = STEPS.index(step) >= SHARD_IS_COMMITTED_FROM
     assert (0 in committed_shards(layout)) == is_committed
     for _ in range(2):  # once more changes nothing
@@ -51,6 +61,30 @@ def test_every_step_has_its_crash(job: tuple[Layout, Plan]) -> None:
 def test_a_job_killed_again_and_again_is_finished(job: tuple[Layout, Plan]) -> None:
     layout, plan = job
     for step in ("temp_receipt_written", "part_half_written", "receipt_published", "part_staged", "leftovers_removed"):
-        assert run_until(layout, step) == -signal.SIGKILL
-    assert run_until(layout, "no step") == 0
+        assert exit_code_of(run_job, layout, step) == -signal.SIGKILL
+    assert exit_code_of(run_job, layout, "no step") == 0
     check_finished(layout, plan, commit_job(layout, plan))
+
+
+@pytest.fixture
+def with_failures(job: tuple[Layout, Plan]) -> tuple[Layout, Plan]:
+    """The job is finished, and the first row of each shard has failed."""
+    layout, plan = job
+    for shard in plan.shards:
+        failed = by_key([failed_outcome(shard.first_row)])
+        outcomes = {key: one for key, one in outcomes_of(shard, plan.spec.n).items() if (key[0], 0) not in failed}
+        run_attempt(layout, plan, shard, outcomes=outcomes | failed)
+    commit_job(layout, plan)
+    return job
+
+
+@pytest.mark.parametrize("step", [*ASKING, *STEPS])
+def test_a_retry_killed_after_any_step_is_finished_by_the_next(with_failures: tuple[Layout, Plan], step: str) -> None:
+    layout, plan = with_failures
+    assert exit_code_of(retry_job, layout, step) == -signal.SIGKILL
+    for _ in range(2):  # once more changes nothing
+        retry_job(layout, plan, lambda name: None)
+        manifest = commit_job(layout, plan)
+        check_finished(layout, plan, manifest)
+        assert manifest is not None and manifest.num_failed == 0
+        assert [receipt.generation for receipt in manifest.receipts] == [1] * len(plan.shards)

@@ -12,7 +12,7 @@ from jobs.cli.options import HELP, option_name
 from schemas.job import JobSpec
 
 HEAVY = ("torch", "transformers", "celery", "kombu", "redis", "pyarrow", "pydantic", "rich", "huggingface_hub")
-NOUNS = ("schedule", "healthcheck")
+NOUNS = ("schedule", "healthcheck", "dlq")
 
 
 def commands() -> list[tuple[str, ...]]:

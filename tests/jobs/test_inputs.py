@@ -186,6 +186,7 @@ def test_what_is_not_there_or_not_parquet_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "dir/*.parquet", r"no Parquet file matches .*/dir/\*.parquet")
     refused("nosuch://x/y", "cannot read the input nosuch://x/y: Protocol not known")
     refused("a::memory://x", "chained URLs are not supported")
+    refused("https://me:secret@h/x.parquet", "the input's URL has a password, which would be kept in the plan")
 
 
 def test_a_foreign_error_of_an_object_store_becomes_one_line(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,3 +341,13 @@ def test_a_hive_key_that_clashes_with_the_output_is_refused(tmp_path: Path) -> N
 
 def relative(table: InputTable, root: Path) -> list[str]:
     return [str(Path(file.path).relative_to(root)) for file in table.files]
+
+
+@pytest.mark.parametrize(("found", "num_counts"), [("301 rows, but 300 in its row groups", 1), ("-300 rows", -1)])
+def test_a_footer_that_counts_rows_that_cannot_be_is_refused(tmp_path: Path, found: str, num_counts: int) -> None:
+    path = write_parquet(tmp_path / "in.parquet", prompts(300))
+    # As Thrift's compact protocol has 300, 301 and -300; the file's own count comes before those of its row groups.
+    other = b"\x16\xda\x04" if num_counts == 1 else b"\x16\xd7\x04"
+    path.write_bytes(path.read_bytes().replace(b"\x16\xd8\x04", other, num_counts))
+    with pytest.raises(InvalidJob, match=rf"in\.parquet has a footer that cannot be read: .*{found}"):
+        discover(spec_of(path, tmp_path / "out"))

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from jobs.storage.layout import Layout, attempt_of
+from jobs.storage.durable import temp_path
+from jobs.storage.layout import Layout, attempt_in, generation_in
 from schemas.plan import ShardPlan
 
 LAYOUT = Layout(Path("/out"))
@@ -19,9 +20,18 @@ def test_each_generation_of_a_shard_has_its_own_receipt() -> None:
     assert LAYOUT.receipt_path(3, generation=2).name == "00003.2.json"
 
 
-def test_staged_parts_and_temporary_receipts_tell_their_attempt() -> None:
-    assert attempt_of(LAYOUT.staged_path(3, 12, "ab12")) == 12
-    assert attempt_of(LAYOUT.temp_receipt_path(3, 12, "ab12")) == 12
+def test_staged_parts_and_temporary_receipts_tell_their_shard_and_attempt() -> None:
+    staged = LAYOUT.staged_path(3, 12, "ab12")
+    for path in (staged, temp_path(staged), LAYOUT.temp_receipt_path(3, 12, "ab12")):
+        assert attempt_in(path.name) == (3, 12)
+    for name in (LAYOUT.receipt_path(3).name, "00003", "x.parquet"):
+        assert attempt_in(name) is None
+
+
+def test_saved_rows_of_each_generation_have_a_directory_that_tells_it() -> None:
+    assert LAYOUT.wip_dir(3).name == "00003"
+    assert [generation_in(LAYOUT.wip_dir(3, generation).name) for generation in (0, 2)] == [(3, 0), (3, 2)]
+    assert generation_in("00003.x") is None
 
 
 def test_what_is_not_committed_is_hidden() -> None:

@@ -133,7 +133,7 @@ def lfs_pointer(folder: Path) -> None:
     [
         (remove("config.json"), "no config.json in it; name the folder that holds the model's files"),
         (remove("*.safetensors"), "no .safetensors weights in it; download the model again"),
-        (only_pickles, "its weights are pickles, which can run code; convert them to safetensors first"),
+        (only_pickles, "its weights are pickles, which can run code; convert them to safetensors, or give --allow"),
         (only_gguf, "it holds GGUF files; name one of them, such as m-Q4.gguf"),
         (lfs_pointer, "not a safetensors file (a Git LFS pointer?); download it again"),
     ],

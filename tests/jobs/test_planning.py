@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.plan.output_dir import check_free, create_output
 from jobs.plan.planning import check_input_unchanged, job_id_of, load_plan, save_plan
-from jobs.plan.tiling import plan_shards
+from jobs.plan.tiling import count_shards, plan_shards
 from jobs.storage.layout import Layout
 from schemas.errors import InvalidJob, NotFound
 from schemas.job import JobSpec
@@ -45,8 +45,13 @@ def test_shards_tile_the_rows_exactly_once_in_order(sizes: list[tuple[int, str]]
     rows = [row for shard in shards for row in range(shard.first_row, shard.end_row)]
     assert rows == list(range(sum(num_rows for num_rows, _ in sizes)))
     assert [shard.shard_index for shard in shards] == list(range(len(shards)))
+    assert count_shards(input_files(sizes), shard_rows) == len(shards)
     assert all(shard.num_rows <= shard_rows for shard in shards)
     assert all(shard.num_rows > 0 for shard in shards) or not rows
+
+
+def test_shards_of_any_number_are_counted_at_once() -> None:
+    assert count_shards(input_files([(2**60, "day=01"), (1, "day=02")]), 64) == 2**54 + 1
 
 
 @given(FILES, st.integers(1, 50))

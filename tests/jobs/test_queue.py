@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from jobs.control.envelope import RUN_SHARD
 from jobs.control.queue import (
     CONTROL_QUEUE,
     QUEUES,
-    RUN_SHARD,
     LiveDelivery,
     Queue,
     celery_url,
@@ -96,7 +96,8 @@ def test_a_broker_that_is_away_is_told_quickly_and_without_the_password(settings
     ("url", "celerys"),
     [
         ("redis://:p@h:1/3", "redis://:p@h:1/3"),
-        ("rediss://h:1/3?ssl_cert_reqs=required", "rediss://h:1/3?ssl_cert_reqs=required"),
+        ("rediss://h:1/3", "rediss://h:1/3?ssl_cert_reqs=required&ssl_check_hostname=true"),
+        ("rediss://h:1?ssl_ca_certs=f", "rediss://h:1?ssl_ca_certs=f&ssl_cert_reqs=required&ssl_check_hostname=true"),
         ("unix:///run/v.sock", "redis+socket:///run/v.sock"),
         ("unix:///run/v.sock?db=2", "redis+socket:///run/v.sock?virtual_host=2"),
     ],

@@ -4,7 +4,6 @@ import itertools
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,9 @@ from jobs.storage.durable import sha256_of
 from jobs.storage.finish import commit_job
 from jobs.storage.layout import Layout
 from jobs.storage.receipts import committed_shards, read_receipts
-from schemas.errors import CommitConflict, LeaseLost, SpecbatchError
 from schemas.plan import Plan, ShardPlan
 from schemas.receipt import Receipt
+from tests.freezing import END, Freezing
 from tests.storage import check_finished, leftovers, plan_of, prompts, receipt_of, spec_of, write_parquet
 from workers.writer import PartFacts
 
@@ -36,32 +35,14 @@ STEPS = (
     "temp_receipt_removed",
     "part_in_place",
 )
-END = "end"
 
 
-class Attempt(threading.Thread):
+class Attempt(Freezing):
     """An attempt that stops at its steps and goes on when it is told to."""
 
     def __init__(self, layout: Layout, plan: Plan) -> None:
-        super().__init__(daemon=True)
+        super().__init__(lambda step: self.attempt(plan.shards[0]))
         self.layout, self.plan = layout, plan
-        self.goes, self.stops = threading.Semaphore(0), threading.Semaphore(0)
-        self.last_step = ""
-        self.result: Receipt | SpecbatchError | None = None
-
-    def step(self, name: str) -> None:
-        self.last_step = name
-        self.stops.release()
-        assert self.goes.acquire(timeout=20)
-
-    def run(self) -> None:
-        try:
-            self.step("")
-            self.result = self.attempt(self.plan.shards[0])
-        except (CommitConflict, LeaseLost) as error:
-            self.result = error
-        self.last_step = END
-        self.stops.release()
 
     def attempt(self, shard: ShardPlan) -> Receipt:
         """As the worker does it; the commit does not look into the part, so any bytes are one."""
@@ -75,15 +56,6 @@ class Attempt(threading.Thread):
         self.step("part_staged")
         receipt = receipt_of(self.layout, self.plan, shard, attempt, staged, facts)
         return commit_shard(self.layout, self.plan, shard, receipt, staged, self.step)
-
-    def go_on(self, until: str = END) -> None:
-        """Runs until just after a step, or to the end where it does not come to that step any more."""
-        if not self.is_alive() and self.last_step != END:
-            self.start()
-            assert self.stops.acquire(timeout=20)
-        while self.last_step not in (until, END):
-            self.goes.release()
-            assert self.stops.acquire(timeout=20)
 
 
 @pytest.fixture(autouse=True)

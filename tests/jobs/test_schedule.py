@@ -1,6 +1,7 @@
 """Schedules: ticks of a cron line, what they expand to, how they are kept, and one job for each."""
 
 import json
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from jobs.cli import jobctl
 from jobs.control.store import Store
+from jobs.schedules.beat import TickScheduler
 from jobs.schedules.entries import ScheduleEntry, Schedules
 from jobs.schedules.schedule import run_tick
 from jobs.schedules.spec import LastTick, Schedule
@@ -19,6 +21,7 @@ from jobs.schedules.ticks import CronLine, expand, fields_of, parse_tick, tick_n
 from jobs.settings import Settings
 from schemas.errors import InvalidJob, NotFound
 from schemas.job import JobSpec
+from tests.services import Server
 from tests.toy import toy_spec
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -137,6 +140,21 @@ def test_a_new_schedule_first_fires_at_its_next_tick(schedules: Schedules, tmp_p
     is_due, seconds = entry.is_due()
     assert is_due
     assert 0 < seconds <= 24 * 3600
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("garbage", ["", "x", "[]", "7", '{"name": 3}', '{"__type__": "crontab", "x": 1}', b"\xff"])
+def test_beat_goes_on_where_an_entry_is_garbage(
+    schedules: Schedules, settings: Settings, redis_server: Server, tmp_path: Path, garbage: str | bytes
+) -> None:
+    schedules.add(schedule_of(scheduled_spec(tmp_path)))
+    app = schedules.app
+    with redis_server.client() as client:
+        client.zadd(app.redbeat_conf.schedule_key, {"specbatch:beat:bad": 0})
+        client.zadd(app.redbeat_conf.schedule_key, {schedules._key("nightly"): 0})
+        client.hset("specbatch:beat:bad", mapping={"definition": garbage, "meta": garbage})
+    scheduler = TickScheduler(app, reconciler=threading.current_thread(), name="b", lazy=True)
+    assert list(scheduler.schedule) == ["nightly"]
 
 
 @pytest.mark.services

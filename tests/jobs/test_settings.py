@@ -58,8 +58,30 @@ def test_what_is_wrong_is_one_line_that_names_the_variable(name: str, value: str
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("redis://:secret/1@h", "quote / ? # and @ in its password: %2F"),
+        ("redis://:1/secret@h", "quote / ? # and @ in its password: %2F"),
+        ("redis://:1?secret@h", "it is no URL; quote the password's own"),
+        ("redis://:1#secret@h", "quote / ? # and @ in its password: %2F"),
+        ("redis://:[secret@h", "it is no URL; quote the password's own"),
+        ("redis://:secret@h:x", "its port is not a number"),
+        ("rediss://h?ssl_cert_reqs=none", "after ? it may have only ssl_ca_certs="),
+        ("rediss://h?ssl_check_hostname=false", "after ? it may have only ssl_ca"),
+        ("redis://h?password=secret", "after ? it may have nothing; certificates"),
+        ("rediss://h?ssl_ca_certs=/nowhere", "what its ssl_ca_certs names is no file"),
+    ],
+)
+def test_a_url_that_is_wrong_is_refused_without_a_word_of_it(url: str, says: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        Settings.from_environ({"JOBCTL_REDIS_URL": url})
+    assert str(caught.value).startswith(f"JOBCTL_REDIS_URL: {says}")
+    assert "secret" not in str(caught.value)
+
+
 def test_a_password_is_not_shown() -> None:
-    url = "redis://user:secret@host:6379/0?ssl_password=secret"
+    url = "redis://user:secret@host:6379/0"
     assert shown_url(url) == "redis://host:6379/0"
     assert shown_url("unix:///run/s?password=secret") == "unix:///run/s"
     assert "secret" not in repr(Settings(redis_url=url, data_dir=Path("/d")))

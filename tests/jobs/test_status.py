@@ -120,6 +120,19 @@ def test_rates_of_running_workers_add_up(plan: Plan) -> None:
     assert (found.draft_acceptance_rate, found.mean_acceptance_length) == (25 / 50, 1 + 25 / 12)
 
 
+def test_a_worker_that_has_not_heard_of_the_end_does_not_make_the_rate(plan: Plan) -> None:
+    commit(plan, 0, num_completion_tokens=100, generate_seconds=10)
+    states = ShardStates(running={1: ShardProgress(worker="w", seconds=1)})
+    assert status(plan, states).tokens_per_second == 0
+    assert status(plan, states, cancelled_at="t").tokens_per_second == 10
+
+
+@pytest.mark.parametrize(("kind", "code"), [("errors", 1), ("timeout", 6), ("refused", 2), (None, 2)])
+def test_the_exit_code_of_a_failed_job_is_that_of_what_it_failed_of(plan: Plan, kind: str | None, code: int) -> None:
+    facts = {"failed": "why", **({"failed_kind": kind} if kind else {})}
+    assert exit_code_of(status(plan, **facts)) == code
+
+
 def test_the_rate_of_a_job_at_rest_is_over_the_time_it_was_worked_on(plan: Plan) -> None:
     assert status(plan).tokens_per_second is None
     commit(plan, 0, num_completion_tokens=100, generate_seconds=5, load_seconds=4, commit_seconds=1)  # 00:00 - 00:10

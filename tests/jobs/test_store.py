@@ -103,7 +103,7 @@ class TestJobs:
         fail_until_dead(store, job)
         store.cancel_job(job)
         store.reopen_job(job)
-        assert store.job(job) == record()
+        assert store.job(job) == record(num_reopened=1)
         assert store.open_jobs() == [job]
         assert store.shard_states(job).dead == {}
         assert claim(store, job, newest=3) is not None
@@ -252,10 +252,14 @@ class TestFailures:
         store = Store(settings.model_copy(update={"lease_seconds": 0.1, "max_attempts": 2}), redis_url)
         store.register_job(record())
         for newest in range(2):
-            store.take_lease(claimed(store, "job-1", newest=newest), f"owner {newest}", PROGRESS)
+            progress = PROGRESS.model_copy(update={"attempt": 6 + newest})
+            store.take_lease(claimed(store, "job-1", newest=newest), f"owner {newest}", progress)
             time.sleep(0.15)
         assert claim(store, "job-1", newest=2) is None
         assert store.shard_states("job-1").dead == {0: "its workers died without a word"}
+        letter = store.dead_shards("job-1")[0]
+        assert (letter.worker, letter.attempt) == ("w", 7)
+        assert abs(letter.at_ms / 1000 - time.time()) < 5
 
     def test_an_attempt_that_was_told_to_stop_does_not_count(self, store: Store, job: str) -> None:
         fail_once(store, job, 0)

@@ -1,7 +1,7 @@
 """What tests of attempts at shards share."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from jobs.control.queue import Queue
@@ -9,24 +9,34 @@ from jobs.control.store import Store
 from jobs.plan.planning import load_plan
 from jobs.settings import Settings
 from jobs.submit import submit
-from schemas.generation import Completion, Request, SampleKey
+from schemas.errors import RowFailed
+from schemas.generation import Completion, InputRow, Request, SampleKey
 from schemas.job import JobSpec
 from schemas.message import ShardMessage
+from schemas.plan import Plan
 from tests.toy import ToySession
-from workers.context import WorkerContext
+from workers.context import OnAdmit, WorkerContext
 
 
 class CountingSession(ToySession):
-    """Remembers which rows and samples it generated, and does `after_row` once one is done."""
+    """Remembers which rows and samples it generated, and does `after_row` once one is done. failing: rows that fail."""
 
     def __init__(self, spec: JobSpec) -> None:
         super().__init__(spec)
         self.generated: list[int] = []
         self.samples: list[SampleKey] = []
         self.after_row: Callable[[int], None] = lambda row_index: None
+        self.failing: Collection[int] = ()
 
-    def generate(self, requests: Sequence[Request], on_round: Callable[[], None]) -> Iterator[Completion]:
-        for completion in super().generate(requests, on_round):
+    def encode(self, row: InputRow, plan: Plan) -> list[Request]:
+        if row.row_index in self.failing:
+            raise RowFailed("unlucky", "it fails this time")
+        return super().encode(row, plan)
+
+    def generate(
+        self, requests: Sequence[Request], on_round: Callable[[], None], on_admit: OnAdmit
+    ) -> Iterator[Completion]:
+        for completion in super().generate(requests, on_round, on_admit):
             self.generated.append(completion.row_index)
             self.samples.append((completion.row_index, completion.sample_index))
             yield completion

@@ -1,5 +1,7 @@
 """Reading: a shard's rows and no others, cells that cannot be used become row errors, files are those planned."""
 
+import errno
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +9,13 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileOpener
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import InvalidJob, ShardRetryable
+from jobs.input.footers import TAIL_BYTES
+from jobs.plan.tiling import plan_shards
+from schemas.errors import InvalidJob, ShardFailed, ShardRetryable
 from schemas.generation import InputRow
 from schemas.plan import Plan
 from tests.storage import plan_of, prompts, spec_of, write_parquet
@@ -180,6 +185,19 @@ def test_a_message_with_bad_utf8_is_an_error_of_its_row_alone(tmp_path: Path) ->
     assert [row.error and row.error[0] for row in rows] == ["bad_utf8", None]
 
 
+def test_times_that_python_cannot_hold_are_errors_of_their_rows_alone(tmp_path: Path) -> None:
+    for kind, bad in ((pa.timestamp("ns"), 1), (pa.timestamp("s"), 2**45), (pa.duration("ns"), 1)):
+        times = pa.array([bad, 0], pa.int64()).view(kind)
+        structs = pa.StructArray.from_arrays(
+            [pa.array(["user"] * 2), pa.array(["hi"] * 2), times], ["role", "content", "at"]
+        )
+        rows = rows_of(tmp_path / "a.parquet", {"messages": pa.ListArray.from_arrays([0, 1, 2], structs)})
+        assert [row.error and row.error[0] for row in rows] == ["bad_messages", None]
+        params = pa.StructArray.from_arrays([times], ["seed"])
+        rows = rows_of(tmp_path / "b.parquet", {**prompts(2), "params": params})
+        assert [row.error and row.error[0] for row in rows] == ["bad_params", None]
+
+
 def test_params_are_handed_on_as_text_or_mapping(tmp_path: Path) -> None:
     texts = text_of_bytes([b'{"seed": 1}', None, BAD_UTF8])
     rows = rows_of(tmp_path / "a.parquet", {**prompts(3), "params": texts})
@@ -215,9 +233,99 @@ def test_a_file_that_changed_or_went_since_planning_is_named(tmp_path: Path) -> 
         read_shard(plan, plan.shards[0])
 
 
-def test_damaged_data_is_found_by_page_checksums(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "in.parquet", prompts(5), compression="none", write_page_checksum=True)
-    plan = plan_for(path)
-    path.write_bytes(path.read_bytes().replace(b"prompt 3", b"prompt 8", 1))
-    with pytest.raises(ShardRetryable, match=r"cannot read .*/in\.parquet: .*CRC"):
-        read_shard(plan, plan.shards[0])
+class TestDamage:
+    """What a file holds damaged costs its own rows: those of the page and those behind it in its row group."""
+
+    def columns(self, num_rows: int) -> dict[str, Any]:
+        carried = [f"carried {row:04d}" for row in range(num_rows)]
+        return {"prompt": [f"prompt {row:04d}" for row in range(num_rows)], "carried": carried}
+
+    def plan(self, directory: Path, num_rows: int, damaged: str, **options: Any) -> Plan:
+        """A plan of a file in which one text has changed under its page's checksum since."""
+        columns = pa.table(self.columns(num_rows), schema=options.pop("schema", None))
+        path = directory / "in.parquet"
+        plain = {"compression": "none", "write_page_checksum": True, "use_dictionary": False}
+        pq.write_table(columns, path, **plain, data_page_size=1, write_batch_size=10, **options)
+        plan = plan_for(path, shard_rows=num_rows)
+        data = path.read_bytes()
+        place = data.index(damaged.encode())
+        path.write_bytes(data[:place] + b"X" + data[place + 1 :])
+        return plan
+
+    def test_rows_before_the_page_and_in_other_row_groups_are_whole(self, tmp_path: Path) -> None:
+        plan = self.plan(tmp_path, 90, "prompt 0047", row_group_size=30)
+        found = read_shard(plan, plan.shards[0])
+        expected = self.columns(90)
+        lost = range(40, 60)
+        assert [row.row_index for row in found.rows if row.error is not None] == list(lost)
+        for row in found.rows:
+            assert row.prompt == (None if row.row_index in lost else expected["prompt"][row.row_index])
+        assert found.table["carried"].to_pylist() == expected["carried"]
+        kind, message = found.rows[40].error or ("", "")
+        assert kind == "unreadable_row"
+        assert re.fullmatch(r"column 'prompt' of row group 1 of /.*/in\.parquet cannot be read: .*CRC.*", message)
+
+    def test_a_carried_value_that_is_lost_is_an_error_of_its_row_too(self, tmp_path: Path) -> None:
+        plan = self.plan(tmp_path, 3000, "carried 1234")
+        found = read_shard(plan, plan.shards[0])
+        assert [row.row_index for row in found.rows if row.error is not None] == list(range(1230, 3000))
+        expected = self.columns(3000)
+        assert found.table["carried"].to_pylist() == [*expected["carried"][:1230], *[None] * 1770]
+        assert found.table["prompt"].to_pylist() == expected["prompt"]
+
+    def test_every_shard_reads_its_own_rows_of_a_damaged_group(self, tmp_path: Path) -> None:
+        plan = self.plan(tmp_path, 100, "prompt 0047")
+        pieces = plan_shards(plan.files, 7)
+        found = [row for shard in pieces for row in read_shard(plan, shard).rows]
+        assert [row.row_index for row in found] == list(range(100))
+        assert [row.row_index for row in found if row.error is None] == list(range(40))
+
+    def test_columns_whose_names_look_like_paths_are_told_apart(self, tmp_path: Path) -> None:
+        rows = range(20)
+        columns = {"prompt": [f"prompt {r:04d}" for r in rows], "a": [{"b": r} for r in rows], "a.b": list(rows)}
+        path = write_parquet(tmp_path / "in.parquet", columns, compression="none", use_dictionary=False)
+        plan = plan_for(path)
+        chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
+        data = path.read_bytes()
+        path.write_bytes(data[: chunk.data_page_offset] + bytes(30) + data[chunk.data_page_offset + 30 :])
+        found = read_shard(plan, plan.shards[0])
+        assert {row.error and row.error[0] for row in found.rows} == {"unreadable_row"}
+        assert found.table.to_pydict() == {**columns, "prompt": [None] * 20}
+
+    def test_a_column_without_nulls_fails_the_shard_and_says_where(self, tmp_path: Path) -> None:
+        schema = pa.schema([("prompt", pa.string()), pa.field("carried", pa.string(), nullable=False)])
+        plan = self.plan(tmp_path, 30, "carried 0021", schema=schema, row_group_size=10)
+        where = r"column 'carried' of row group 2 of /.*/in\.parquet cannot be read: .*; the column has no nulls"
+        with pytest.raises(ShardFailed, match=where):
+            read_shard(plan, plan.shards[0])
+        before, last = plan_shards(plan.files, 20)
+        assert [row.error for row in read_shard(plan, before).rows] == [None] * 20
+        with pytest.raises(ShardFailed):
+            read_shard(plan, last)
+
+    def test_a_struct_whose_members_have_no_nulls_has_none_either(self, tmp_path: Path) -> None:
+        schema = pa.schema(
+            [("prompt", pa.string()), ("carried", pa.struct([pa.field("text", pa.string(), nullable=False)]))]
+        )
+        columns = {"prompt": ["a", "b"], "carried": [{"text": "one text"}, {"text": "two text"}]}
+        path = tmp_path / "in.parquet"
+        pq.write_table(pa.table(columns, schema=schema), path, compression="none", write_page_checksum=True)
+        plan = plan_for(path)
+        path.write_bytes(path.read_bytes().replace(b"one text", b"1ne text", 1))
+        with pytest.raises(ShardFailed, match=r"column 'carried' of row group 0"):
+            read_shard(plan, plan.shards[0])
+
+    def test_a_disk_that_fails_is_no_damage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = write_parquet(tmp_path / "in.parquet", self.columns(9000), compression="none", use_dictionary=False)
+        plan = plan_for(path)
+        assert plan.files[0].size_bytes > 4 * TAIL_BYTES
+        read = LocalFileOpener.read
+
+        def failing(self: LocalFileOpener, *arguments: Any) -> bytes:
+            if self.tell() < TAIL_BYTES:
+                raise OSError(errno.EIO, "Input/output error")
+            return bytes(read(self, *arguments))
+
+        monkeypatch.setattr(LocalFileOpener, "read", failing)
+        with pytest.raises(ShardRetryable, match=r"cannot read .*/in\.parquet: .*Input/output error"):
+            read_shard(plan, plan.shards[0])

@@ -24,7 +24,7 @@ from schemas.message import ShardMessage
 from tests.oracle import check_output
 from tests.toy import ToySession, expected_tokens, toy_spec
 from tests.workers.attempts import CountingSession, resumed, session_of, spec_of, submitted
-from workers.context import WorkerContext, WorkerOptions
+from workers.context import OnAdmit, WorkerContext, WorkerOptions
 from workers.lease import Lease
 from workers.shard import run_shard
 
@@ -48,8 +48,10 @@ def test_a_text_that_the_engine_has_cut_is_the_completion(
     tmp_path: Path, settings: Settings, store: Store, queue: Queue
 ) -> None:
     class Cutting(ToySession):
-        def generate(self, requests: Sequence[Request], on_round: Callable[[], None]) -> Iterator[Completion]:
-            for completion in super().generate(requests, on_round):
+        def generate(
+            self, requests: Sequence[Request], on_round: Callable[[], None], on_admit: OnAdmit
+        ) -> Iterator[Completion]:
+            for completion in super().generate(requests, on_round, on_admit):
                 yield replace(completion, text="" if completion.row_index == 0 else None)
 
         def speculation(self) -> dict[str, Any]:
@@ -70,8 +72,10 @@ def test_a_session_that_leaves_a_sample_out_commits_nothing(
     tmp_path: Path, settings: Settings, store: Store, queue: Queue
 ) -> None:
     class Forgetful(ToySession):
-        def generate(self, requests: Sequence[Request], on_round: Callable[[], None]) -> Iterator[Completion]:
-            return super().generate([request for request in requests if request.key != (2, 1)], on_round)
+        def generate(
+            self, requests: Sequence[Request], on_round: Callable[[], None], on_admit: OnAdmit
+        ) -> Iterator[Completion]:
+            return super().generate([request for request in requests if request.key != (2, 1)], on_round, on_admit)
 
     context = WorkerContext(settings, store, WorkerOptions(name="w", device="cpu"), lambda spec, _: Forgetful(spec))
     spec = toy_spec(tmp_path, 4, n=2)

@@ -1,5 +1,6 @@
 """One attempt at one shard, in this process: no Celery, a real store, a real output directory."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ class TestResume:
         (message,) = submitted(spec, settings, store, queue)
         session = session_of(context, spec_of(message, store))
         with monkeypatch.context() as patch, pytest.raises(ShardRetryable):
-            patch.setattr("workers.shard.write_part", full)
+            patch.setattr("workers.publish.write_part", full)
             run_shard(message, context)
         session.generated = []
         run_shard(resumed(message, settings, store), context)
@@ -255,7 +256,7 @@ class TestMessages:
         self, store: Store, context: WorkerContext, arguments: list[Any]
     ) -> None:
         handle_message(arguments, context)
-        assert [entry["body"] for entry in store.refused_messages()] == [repr(arguments)]
+        assert [entry["body"] for entry in store.refused_messages()] == [json.dumps(arguments)]
 
     def test_a_message_of_a_shard_that_is_not_in_the_plan_is_refused(
         self, tmp_path: Path, settings: Settings, store: Store, queue: Queue, context: WorkerContext

@@ -14,7 +14,7 @@ def test_every_count_is_summed_over_ok_samples() -> None:
         ),
         failed_outcome(1),
     ]
-    assert RowTotals.of(samples).with_seconds(generate=1.0, load=2.0, commit=3.0) == ShardStatistics(
+    assert RowTotals.of(samples).with_seconds(generate=1.0, load=2.0, commit=3.0, checkpoint=0.5) == ShardStatistics(
         num_prompt_tokens=6,
         num_completion_tokens=12,
         num_target_steps=11,
@@ -23,6 +23,7 @@ def test_every_count_is_summed_over_ok_samples() -> None:
         num_accepted_draft_tokens=44,
         num_cut_target_tokens=55,
         generate_seconds=1.0,
+        checkpoint_seconds=0.5,
         load_seconds=2.0,
         commit_seconds=3.0,
     )

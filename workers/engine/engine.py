@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from schemas.generation import Completion, Request
+from schemas.generation import Completion, Request, SampleKey
 from workers.devices.base import Device
 from workers.engine.batch import Batch
 from workers.engine.buckets import BucketPolicy, Buckets, bucket_policy, fixed_policy, round_up
@@ -66,11 +66,15 @@ class Engine:
         return {"rounds_by_k": rounds, "controller": self._controller.report(), **self._draft.report()}
 
     def generate(
-        self, requests: Sequence[Request], on_round: Callable[[], None] = lambda: None
+        self,
+        requests: Sequence[Request],
+        on_round: Callable[[], None] = lambda: None,
+        on_admit: Callable[[Sequence[SampleKey]], None] = lambda keys: None,
     ) -> Iterator[Completion]:
         """Completions of all requests, each as its row ends, so not in the order of requests.
 
-        on_round is called before every forward and may raise to stop. The engine can then be used anew, but a call
+        on_round is called before every forward and on_admit with the rows that are about to take slots; both may raise
+        to stop. The engine can then be used anew, but a call
         that was left halfway cannot go on once another has begun: they share the cache. Raises RowFailed before
         anything runs where a prompt does not fit the context.
         """
@@ -80,7 +84,7 @@ class Engine:
         while waiting or batch.rows:
             on_round()
             if waiting and batch.rows.num_free:
-                finished = prefill(batch, waiting)
+                finished = prefill(batch, waiting, on_admit)
             else:
                 finished = speculative_round(batch)
             yield from (row.completion(self.options.ladder[-1]) for row in finished)

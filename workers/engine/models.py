@@ -1,7 +1,6 @@
 """Loading a model: a hub id, a folder or a .gguf file on a device, or one line that says why not.
 
-The one edge where what transformers raises is translated. Weights are safetensors or GGUF only and code that comes
-with a model is never run: a job names its model, and anybody may submit a job.
+The one edge where what transformers raises is translated.
 """
 
 import logging
@@ -30,6 +29,7 @@ from workers.engine.plain.loading import plain_model
 from workers.engine.plain.model import PlainModel
 from workers.engine.self_check import check_ragged_decoding
 from workers.engine.target import Target
+from workers.engine.trust import ASK_FOR_TRUST, NO_TRUST, Trust, own_class, refuse_code_of_others
 
 _VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 _DTYPE_NAME = "dtype" if _VERSION >= (4, 56) else "torch_dtype"
@@ -47,13 +47,15 @@ class ModelSource:
     keywords: dict[str, Any]
 
     @classmethod
-    def of(cls, model: str, revision: str | None) -> Self:
+    def of(cls, model: str, revision: str | None, trust: Trust) -> Self:
         """Raises InvalidJob where a local model's files are no longer those of its revision."""
         if not is_local_model(model):
-            return cls(model, {"revision": revision})
-        resolve_model(model, revision)
-        path = Path(model).expanduser()
-        return cls(str(path.parent), {"gguf_file": path.name}) if path.is_file() else cls(str(path), {})
+            return cls(model, {"revision": revision, "trust_remote_code": trust.remote_code})
+        resolve_model(model, revision, trust.allow_pickle)
+        path, keywords = Path(model).expanduser(), {"trust_remote_code": trust.remote_code}
+        if path.is_file():
+            return cls(str(path.parent), keywords | {"gguf_file": path.name})
+        return cls(str(path), keywords)
 
 
 class Loaded(NamedTuple):
@@ -71,44 +73,50 @@ def text_class(config: Any) -> Any:
     return (seq2seq if config.is_encoder_decoder else causal).get(type(config), None)
 
 
-def load_target(model: str, revision: str | None, dtype: Dtype, device: Device) -> Target:
+def load_target(model: str, revision: str | None, dtype: Dtype, device: Device, trust: Trust = NO_TRUST) -> Target:
     """The model and its tokenizer on the device, tried on a few tokens.
 
     revision: the pinned one; None takes what is there. Raises InvalidJob where the model cannot be loaded or is of a
     family that the engine cannot run, ShardRetryable where the device has no memory left for it.
     """
-    loaded = _load(model, revision, device.dtype(dtype), refuse_unsupported)
+    loaded = _load(model, revision, device.dtype(dtype), refuse_unsupported, trust)
     return _translated(f"model {model}", lambda: _on_device(loaded, device))
 
 
-def load_plain(model: str, revision: str | None, dtype: Dtype, device: Device) -> PlainModel:
+def load_plain(model: str, revision: str | None, dtype: Dtype, device: Device, trust: Trust = NO_TRUST) -> PlainModel:
     """The same for engine generate, which runs more families."""
-    loaded = _load(model, revision, device.dtype(dtype), refuse_unreadable)
+    loaded = _load(model, revision, device.dtype(dtype), refuse_unreadable, trust)
     return _translated(
         f"model {model}",
         lambda: plain_model(loaded.weights.to(device.torch_device), loaded.tokenizer, loaded.model_class),
     )
 
 
-def _load(model: str, revision: str | None, dtype: torch.dtype, refuse: Callable[[Any, Any], None]) -> Loaded:
+def _load(
+    model: str, revision: str | None, dtype: torch.dtype, refuse: Callable[[Any, Any], None], trust: Trust
+) -> Loaded:
     transformers.utils.logging.disable_progress_bar()
-    source, name = ModelSource.of(model, revision), f"model {model}"
+    source, name = ModelSource.of(model, revision, trust), f"model {model}"
+    if trust.remote_code:
+        _translated(name, lambda: refuse_code_of_others(source.name, source.keywords))
     config = _translated(name, lambda: AutoConfig.from_pretrained(source.name, **source.keywords))
     model_class = text_class(config)
+    if model_class is None and trust.remote_code:
+        model_class = _translated(name, lambda: own_class(config, source.name, source.keywords))
     refuse(config, model_class)
-    weights = _translated(name, lambda: _load_weights(source, model_class, config, dtype))
+    weights = _translated(name, lambda: _load_weights(source, model_class, config, dtype, trust))
     tokenizer = _translated(
         f"the tokenizer of {name}", lambda: AutoTokenizer.from_pretrained(source.name, **source.keywords)
     )
     return Loaded(weights, tokenizer, config, model_class)
 
 
-def _load_weights(source: ModelSource, model_class: Any, config: Any, dtype: torch.dtype) -> Any:
+def _load_weights(source: ModelSource, model_class: Any, config: Any, dtype: torch.dtype, trust: Trust) -> Any:
     keywords = source.keywords | {_DTYPE_NAME: dtype}
     if "gguf_file" in keywords:
         keywords |= _gguf_keywords()
     else:
-        keywords["use_safetensors"] = True
+        keywords |= trust.weights_keywords()
     keywords["attn_implementation"] = attention_for(model_class, config.get_text_config())
     auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     model, info = auto_class.from_pretrained(source.name, output_loading_info=True, **keywords)
@@ -147,4 +155,6 @@ def _translated(what: str, load: Callable[[], T]) -> T:
     except torch.OutOfMemoryError as error:
         raise ShardRetryable(f"{what}: no memory left on the device to load it; use a smaller one") from error
     except Exception as error:  # transformers raises OSError, ValueError, ImportError, KeyError and more
+        if "`trust_remote_code=True`" in str(error):
+            raise InvalidJob(f"{what} needs its own Python code: {ASK_FOR_TRUST}") from error
         raise InvalidJob(f"{what} cannot be loaded: {one_line(error)}") from error

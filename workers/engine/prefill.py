@@ -1,12 +1,12 @@
 """Rows begin: waiting prompts of one length bucket are taken into free slots and run together."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
-from schemas.generation import Request
+from schemas.generation import Request, SampleKey
 from workers.engine.batch import Batch
 from workers.engine.buckets import Buckets
 from workers.engine.constraints import Logits
@@ -20,10 +20,13 @@ def longest_first(requests: Sequence[Request]) -> deque[Request]:
 
 
 @torch.inference_mode()
-def prefill(batch: Batch, waiting: deque[Request]) -> list[Row]:
+def prefill(
+    batch: Batch, waiting: deque[Request], on_admit: Callable[[Sequence[SampleKey]], None] = lambda keys: None
+) -> list[Row]:
     """One forward over the next prompts, which draws each row's first token; returns rows that end with it."""
     runner, rows, buckets = batch.runner, batch.rows, batch.buckets
     num_rows, requests = next_group(waiting, buckets, rows.num_free)
+    on_admit([request.key for request in requests])
     placed = rows.place(requests)
     length = buckets.prefill_length(len(requests[0].prompt_token_ids))
     prompts = [(row.slot, row.request.prompt_token_ids) for row in placed]

@@ -35,8 +35,10 @@ class ModelRunner:
     def __init__(self, target: Target, device: Device, cache: RaggedCache, log: ForwardLog) -> None:
         self.target, self.cache, self.log = target, cache, log
         self._device = device
-        self._prefill = device.compile(self._prefill_forward)
-        self._decode = device.compile(self._decode_forward)
+        # Not its own methods: a runner that held itself would keep its cache until the garbage collector comes.
+        forwards = _Forwards(target, cache)
+        self._prefill = device.compile(forwards.prefill)
+        self._decode = device.compile(forwards.decode)
 
     def prefill(self, input_ids: Tensor, slots: Tensor, last_positions: Tensor) -> Logits:
         """Logits (R, 1, V) after whole prompts (R, P), right-padded: each at its last position (R,)."""
@@ -56,18 +58,25 @@ class ModelRunner:
         self.log.seconds += time.perf_counter() - start
         return logits
 
-    def _prefill_forward(self, input_ids: Tensor, slots: Tensor, last_positions: Tensor) -> Logits:
-        self.cache.at_prompts(slots)
+
+class _Forwards:
+    """What is recorded, with ModelRunner's shapes."""
+
+    def __init__(self, target: Target, cache: RaggedCache) -> None:
+        self._target, self._cache = target, cache
+
+    def prefill(self, input_ids: Tensor, slots: Tensor, last_positions: Tensor) -> Logits:
+        self._cache.at_prompts(slots)
         length = input_ids.shape[1]
         positions = torch.arange(length, device=input_ids.device).expand(input_ids.shape)
-        masks = self.target.attention_masks(positions, length)
-        return self.target.logits(input_ids, self._position_ids(positions), masks, self.cache, last_positions)
+        masks = self._target.attention_masks(positions, length)
+        return self._target.logits(input_ids, self._position_ids(positions), masks, self._cache, last_positions)
 
-    def _decode_forward(self, input_ids: Tensor, positions: Tensor, kv_length: int, at: Tensor | None) -> Logits:
-        self.cache.at_windows(positions, kv_length)
-        masks = self.target.attention_masks(positions, kv_length)
-        return self.target.logits(input_ids, self._position_ids(positions), masks, self.cache, at)
+    def decode(self, input_ids: Tensor, positions: Tensor, kv_length: int, at: Tensor | None) -> Logits:
+        self._cache.at_windows(positions, kv_length)
+        masks = self._target.attention_masks(positions, kv_length)
+        return self._target.logits(input_ids, self._position_ids(positions), masks, self._cache, at)
 
     def _position_ids(self, positions: Tensor) -> Tensor:
         # Padding may lie past the context, where learned position tables have no entry.
-        return positions.clamp(max=self.target.context_length - 1)
+        return positions.clamp(max=self._target.context_length - 1)

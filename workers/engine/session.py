@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from schemas.errors import InvalidJob
-from schemas.generation import Completion, InputRow, Request
+from schemas.generation import Completion, InputRow, Request, SampleKey
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from workers.devices import get_device
@@ -13,11 +13,13 @@ from workers.devices.base import Device
 from workers.engine.engine import Engine
 from workers.engine.families import GENERATE_RUNS_IT
 from workers.engine.loaded import loaded_part, versions_of
+from workers.engine.memory import raising_out_of_memory
 from workers.engine.models import load_plain, load_target
 from workers.engine.options import EngineOptions
 from workers.engine.plain.session import GenerateSession
 from workers.engine.prompts import encode_row
 from workers.engine.target import Target
+from workers.engine.trust import Trust
 
 
 class Session:
@@ -54,10 +56,14 @@ class Session:
         return encode_row(row, plan.spec, self.target.tokenizer, self._engine.context_length, self.target.vocab_size)
 
     def generate(
-        self, requests: Sequence[Request], on_round: Callable[[], None] = lambda: None
+        self,
+        requests: Sequence[Request],
+        on_round: Callable[[], None] = lambda: None,
+        on_admit: Callable[[Sequence[SampleKey]], None] = lambda keys: None,
     ) -> Iterator[Completion]:
-        """Completions as rows end. on_round is called between rounds and may raise to stop."""
-        return self._engine.generate(requests, on_round)
+        """Completions as rows end. on_round is called between rounds, on_admit with rows that are about to begin; both
+        may raise to stop. Raises OutOfMemory."""
+        return raising_out_of_memory(self._engine.generate(requests, on_round, on_admit), self._begin_anew)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without EOS and other special tokens."""
@@ -71,6 +77,10 @@ class Session:
         """What decides bits besides the job: libraries, device and dtype."""
         return versions_of(self.device, self.target.model.dtype)
 
+    def _begin_anew(self) -> None:
+        """Gives back the caches of the engine and its draft."""
+        self._engine = self._engine_for(self._spec)
+
     def _engine_for(self, spec: JobSpec) -> Engine:
         return Engine(self.target, self.device, EngineOptions.of(spec), self._draft_model)
 
@@ -83,9 +93,9 @@ def load_session(spec: JobSpec, threads: int | None = None) -> Session | Generat
     start = time.perf_counter()
     device = get_device(spec.device, threads if spec.num_threads is None else spec.num_threads)
     if spec.engine == "generate":
-        model = load_plain(spec.model, spec.revision, spec.dtype, device)
+        model = load_plain(spec.model, spec.revision, spec.dtype, device, Trust.of(spec))
         return GenerateSession(model, device, spec, time.perf_counter() - start)
-    target = load_target(spec.model, spec.revision, spec.dtype, device)
+    target = load_target(spec.model, spec.revision, spec.dtype, device, Trust.of(spec))
     draft_model = load_draft_model(spec, device)
     return Session(target, device, spec, time.perf_counter() - start, draft_model)
 
@@ -95,7 +105,7 @@ def load_draft_model(spec: JobSpec, device: Device) -> Target | None:
     if spec.draft_model is None:
         return None
     try:
-        return load_target(spec.draft_model, spec.draft_revision, spec.dtype, device)
+        return load_target(spec.draft_model, spec.draft_revision, spec.dtype, device, Trust.of(spec))
     except InvalidJob as error:
         reason = str(error).removesuffix(f"; {GENERATE_RUNS_IT}")
         raise InvalidJob(f"--draft-model {spec.draft_model} cannot draft; choose another one: {reason}") from error

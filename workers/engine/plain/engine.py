@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from schemas.generation import Completion, Request
+from schemas.generation import Completion, Request, SampleKey
 from workers.devices.base import Device
 from workers.engine.plain.batches import plan_batches
 from workers.engine.plain.calling import call_generate
@@ -23,9 +23,13 @@ class GenerateEngine:
         self._batch_size = batch_size
 
     def generate(
-        self, requests: Sequence[Request], on_round: Callable[[], None] = lambda: None
+        self,
+        requests: Sequence[Request],
+        on_round: Callable[[], None] = lambda: None,
+        on_admit: Callable[[Sequence[SampleKey]], None] = lambda keys: None,
     ) -> Iterator[Completion]:
-        """Completions of all requests, after each batch. on_round is called before every step and may raise to stop.
+        """Completions of all requests, after each batch. on_round is called before every step, on_admit with the rows
+        of each batch before it begins; both may raise to stop.
 
         Raises RowFailed before anything runs where a prompt does not fit.
         """
@@ -35,6 +39,7 @@ class GenerateEngine:
         # An encoder-decoder counts the completion alone, and no row goes on longer than the longest.
         context = UNBOUNDED if model.is_encoder_decoder else model.limits(self.kv_length).context_length
         for batch in plan_batches(requests, self._batch_size, model.sharing, context, model.shared_length):
+            on_admit([request.key for request in batch])
             yield from self._run(batch, on_round)
 
     def _run(self, requests: Sequence[Request], on_round: Callable[[], None]) -> list[Completion]:

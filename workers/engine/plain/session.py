@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from schemas.generation import Completion, InputRow, Request
+from schemas.generation import Completion, InputRow, Request, SampleKey
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from workers.devices.base import Device
 from workers.engine.loaded import loaded_part, versions_of
+from workers.engine.memory import raising_out_of_memory
 from workers.engine.plain.engine import GenerateEngine
 from workers.engine.plain.model import UNBOUNDED, PlainModel
 from workers.engine.prompts import encode_row
@@ -39,10 +40,14 @@ class GenerateSession:
         return requests
 
     def generate(
-        self, requests: Sequence[Request], on_round: Callable[[], None] = lambda: None
+        self,
+        requests: Sequence[Request],
+        on_round: Callable[[], None] = lambda: None,
+        on_admit: Callable[[Sequence[SampleKey]], None] = lambda keys: None,
     ) -> Iterator[Completion]:
-        """Completions after each batch. on_round is called between steps and may raise to stop."""
-        return self._engine.generate(requests, on_round)
+        """Completions after each batch. on_round is called between steps, on_admit before each batch with its rows;
+        both may raise to stop. Raises OutOfMemory."""
+        return raising_out_of_memory(self._engine.generate(requests, on_round, on_admit), release=lambda: None)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without EOS and other special tokens."""
