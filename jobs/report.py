@@ -87,7 +87,7 @@ def _facts(status: JobStatus) -> dict[str, str]:
     if status.missing_rows:
         facts["missing"] = _missing(status.missing_rows)
     facts["tokens"] = f"{status.num_completion_tokens} generated from {status.num_prompt_tokens} of prompts"
-    if status.tokens_per_second is not None:
+    if status.tokens_per_second:
         facts["speed"] = f"{status.tokens_per_second:.1f} tokens/s"
     facts["acceptance"] = _acceptance(status)
     if drafts := drafts_line(rounds_by_k(status.speculation)):

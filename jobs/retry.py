@@ -19,7 +19,7 @@ from jobs.storage.commit import Step, no_step
 from jobs.storage.durable import retryable_io
 from jobs.storage.generations import missing_shards, want_generations, wanted_generations, withdraw_success
 from jobs.storage.layout import Layout
-from jobs.storage.receipts import committed_shards, read_receipts
+from jobs.storage.receipts import committed_shards, damage_of, read_receipts
 from schemas.errors import InvalidJob, NotFound
 from schemas.plan import Plan
 from schemas.receipt import Receipt
@@ -27,7 +27,8 @@ from schemas.receipt import Receipt
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """What goes again. num_rows, num_shards: failed rows and their shards. num_missing: shards that never were done."""
+    """What goes again. num_rows, num_shards: failed rows, those of damaged parts, and their shards. num_missing: shards
+    that never were done."""
 
     job_id: str
     num_rows: int = 0
@@ -38,7 +39,7 @@ class Retried:
 def retry(
     output: Path, settings: Settings, store: Store, queue: Queue, failed_only: bool = False, step: Step = no_step
 ) -> Retried:
-    """Asks for another generation of every shard that has failed rows, and lets the job run.
+    """Asks for another generation of every shard that has failed rows or whose part is damaged, and lets the job run.
 
     Shards that were given up get new attempts too, unless failed_only. While a retry is under way another one only
     says so. Raises InvalidJob where the job runs, or where plan, input or models are not as they were; NotFound,
@@ -81,8 +82,13 @@ def _go_on(plan: Plan, layout: Layout, settings: Settings, store: Store, queue: 
 
 
 def ask_again(layout: Layout, plan: Plan, step: Step = no_step) -> dict[int, Receipt]:
-    """Marks what a retry wants; returns the receipts of shards that have failed rows. Raises ShardRetryable."""
-    failed = {shard: receipt for shard, receipt in read_receipts(layout).items() if receipt.num_failed}
+    """Marks what a retry wants; returns the receipts of shards to do again. Reads every part. Raises ShardRetryable."""
+    with retryable_io(f"cannot read the parts of {layout.output}"):
+        failed = {
+            shard: receipt
+            for shard, receipt in read_receipts(layout).items()
+            if receipt.num_failed or damage_of(layout, receipt) is not None
+        }
     step("failures_read")
     if failed:
         with retryable_io(f"cannot write to {layout.output}"):
@@ -104,4 +110,6 @@ def _let_run(job_id: str, failed: Mapping[int, Receipt], store: Store, failed_on
 
 
 def _retried(plan: Plan, redone: Mapping[int, Receipt], num_missing: int = 0) -> Retried:
-    return Retried(plan.job_id, sum(receipt.num_failed for receipt in redone.values()), len(redone), num_missing)
+    # A shard without failed rows is one whose part is damaged: all of its rows go again.
+    num_rows = sum(receipt.num_failed or receipt.num_rows for receipt in redone.values())
+    return Retried(plan.job_id, num_rows, len(redone), num_missing)

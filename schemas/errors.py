@@ -13,6 +13,12 @@ class InvalidJob(SpecbatchError):
     exit_code = 2
 
 
+class DamagedRecord(InvalidJob):
+    """A file that says what the job is, or has done, is damaged. The user restores it, or removes it where told so."""
+
+    exit_code = 1
+
+
 class NotFound(SpecbatchError):
     """No such job, schedule or file."""
 

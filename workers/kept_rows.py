@@ -1,6 +1,7 @@
 """Kept rows: what a retry takes over from the part that it replaces, which are the rows that were ok, as they are."""
 
 import hashlib
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from jobs.storage.layout import Layout
 from jobs.storage.receipts import read_receipt
 from jobs.texts import one_line
 from schemas.columns import part_schema
-from schemas.errors import LeaseLost, ShardFailed
+from schemas.errors import LeaseLost
 from schemas.plan import Plan, ShardPlan
 from schemas.receipt import Receipt
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,14 @@ class KeptRows:
 
 
 def read_kept(layout: Layout, plan: Plan, shard: ShardPlan, generation: int) -> KeptRows | None:
-    """generation: the one to be made; None for the first, which keeps nothing. Every byte is checked.
+    """generation: the one to be made. None where nothing can be kept and every row is generated: for the first one, and
+    where the part before is gone or damaged; every byte of it is checked.
 
-    Raises ShardFailed, naming the part, where it is not as it was committed; LeaseLost where another attempt has
-    replaced it meanwhile; ShardRetryable on I/O errors.
+    Raises LeaseLost where another attempt has replaced the part meanwhile; ShardRetryable on I/O errors.
     """
-    if not generation:
-        return None
-    receipt_path = layout.receipt_path(shard.shard_index, generation - 1)
-    receipt = read_receipt(receipt_path)
+    receipt = read_receipt(layout.receipt_path(shard.shard_index, generation - 1)) if generation else None
     if receipt is None:
-        raise ShardFailed(f"{receipt_path} is gone, so its failed rows cannot be told; restore it")
+        return None
     path = layout.output / receipt.part
     try:
         with retryable_io(f"shard {shard.shard_index}: cannot read {path}"):
@@ -88,9 +88,8 @@ def read_kept(layout: Layout, plan: Plan, shard: ShardPlan, generation: int) -> 
     except DamagedPart as damage:
         if layout.receipt_path(shard.shard_index, generation).exists():
             raise LeaseLost(f"shard {shard.shard_index}: another attempt has just committed it") from damage
-        raise ShardFailed(
-            f"{path}, whose failed rows are tried again, {damage}; restore it, or choose another --output"
-        ) from damage
+        log.warning("%s %s; all of its rows are generated anew", path, damage)
+        return None
     return KeptRows(receipt, table, plan.spec.output_prefix)
 
 

@@ -52,6 +52,9 @@ def run_translating_errors(call: Callable[[], Any], invocation: Invocation) -> i
         return _report(error.format_message(), error.exit_code, invocation)
     except SpecbatchError as error:
         return _report(str(error), error.exit_code, invocation)
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        return _report(f"{named}{error.strerror or error}", FAILURE, invocation)
     except Exception as error:
         hint = "" if invocation.debug else " (run with --debug to see where)"
         return _report(f"{type(error).__name__}: {error}{hint}", FAILURE, invocation)

@@ -85,11 +85,10 @@ def _print_table(rows: Iterator[Mapping[str, Any]], prefix: str) -> int:
 def _print_json(rows: Iterator[Mapping[str, Any]]) -> int:
     """One array, a row a line, written as it is read; how many rows there were."""
     num_rows = 0
-    click.echo("[", nl=False)
     for num_rows, row in enumerate(rows, start=1):
-        before = "\n " if num_rows == 1 else ",\n "
+        before = "[\n " if num_rows == 1 else ",\n "
         click.echo(before + json.dumps(_plain(row), ensure_ascii=False, default=str), nl=False)
-    click.echo("\n]")
+    click.echo("\n]" if num_rows else "[\n]")
     return num_rows
 
 

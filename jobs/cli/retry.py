@@ -14,7 +14,7 @@ from jobs.texts import counted
 @click.option("--failed-only", is_flag=True, help="Only failed rows; shards that were given up stay so.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the job's id and nothing else.")
 def command(job: str, failed_only: bool, quiet: bool) -> None:
-    """Generate failed rows of a job again, into the same output; prints its id.
+    """Generate failed rows of a job again, and those of damaged parts, into the same output; prints its id.
 
     JOB is an output directory, wherever it was moved, or an id. Rows that are ok stay as they are, and until a shard is
     done again its old part stays in place. Shards that were given up get new attempts too. A job that runs is refused:
@@ -34,7 +34,11 @@ def command(job: str, failed_only: bool, quiet: bool) -> None:
 def _said(retried: Retried) -> str:
     parts = []
     if retried.num_shards:
-        parts.append(f"{counted(retried.num_rows, 'failed row')} in {counted(retried.num_shards, 'shard')}")
+        parts.append(f"{counted(retried.num_rows, 'row')} in {counted(retried.num_shards, 'shard')}")
     if retried.num_missing:
         parts.append(f"{counted(retried.num_missing, 'shard')} that had not been done")
-    return f"{' and '.join(parts)} to do again" if parts else "nothing to do again, no row has failed"
+    return (
+        f"{' and '.join(parts)} to do again"
+        if parts
+        else "nothing to do again, no row has failed and no part is damaged"
+    )

@@ -8,7 +8,7 @@ from jobs.plan.models import resolve_draft_model, resolve_model
 from jobs.plan.planning import check_input_unchanged, write_spec
 from jobs.storage.layout import Layout
 from jobs.storage.records import read_record
-from schemas.errors import InvalidJob
+from schemas.errors import DamagedRecord, InvalidJob
 from schemas.job import JobSpec
 from schemas.plan import Plan
 
@@ -41,7 +41,7 @@ def _check_tiling(plan: Plan, layout: Layout) -> None:
     is_whole = ends[-1] == plan.num_rows == sum(file.num_rows for file in plan.files)
     in_order = all((s.shard_index, s.first_row) == (i, ends[i]) and s.num_rows >= 0 for i, s in enumerate(plan.shards))
     if not (is_whole and in_order):
-        raise InvalidJob(f"{layout.plan_path} is damaged: its shards are not the {plan.num_rows} rows; restore it")
+        raise DamagedRecord(f"{layout.plan_path} is damaged: its shards are not the {plan.num_rows} rows; restore it")
 
 
 def _check_models(spec: JobSpec) -> None:

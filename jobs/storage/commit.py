@@ -20,7 +20,7 @@ from jobs.storage.layout import Layout, attempt_in
 from jobs.storage.receipts import read_receipt, read_shard_receipts, roll_forward
 from jobs.storage.records import record_bytes
 from jobs.texts import one_line
-from schemas.errors import CommitConflict, CommitUnknown, LeaseLost
+from schemas.errors import CommitConflict, CommitUnknown, LeaseLost, ShardFailed
 from schemas.plan import Plan, ShardPlan
 from schemas.receipt import Receipt
 
@@ -68,11 +68,20 @@ def prepare_shard(layout: Layout, shard: ShardPlan, attempt: int, step: Step = n
         step("temp_receipts_removed")
         receipts = read_shard_receipts(layout, shard_index)
         if receipts:
-            roll_forward(layout, receipts[-1])
+            _put_in_place(layout, receipts[-1], is_wanted=receipts[-1].generation >= wanted)
         step("receipts_looked_for")
         _remove_earlier(layout.staged_dir, shard_index, attempt)  # committed ones are in place by now
         step("staged_removed")
     return receipts[-1] if receipts and receipts[-1].generation >= wanted else None
+
+
+def _put_in_place(layout: Layout, receipt: Receipt, is_wanted: bool) -> None:
+    """Raises ShardFailed where the part is gone or damaged, unless a later one is wanted, which is made without it."""
+    try:
+        roll_forward(layout, receipt)
+    except ShardFailed:
+        if is_wanted:
+            raise
 
 
 def commit_shard(

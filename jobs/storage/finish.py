@@ -19,6 +19,7 @@ from jobs.storage.generations import missing_shards
 from jobs.storage.layout import Layout, attempt_in
 from jobs.storage.receipts import newest_generations, read_receipts, roll_forward
 from jobs.storage.records import read_record, record_bytes
+from schemas.errors import ShardFailed
 from schemas.plan import Plan
 from schemas.receipt import Manifest, Receipt, ShardStatistics
 
@@ -35,10 +36,17 @@ def commit_job(layout: Layout, plan: Plan, step: Step = no_step) -> Manifest | N
         receipts = read_receipts(layout)
         if finished := finished_manifest(layout, plan, receipts):
             return finished
-        manifest = make_manifest(plan, [receipts[shard.shard_index] for shard in plan.shards])
+        manifest = make_manifest(plan, [_receipt_of(shard.shard_index, receipts) for shard in plan.shards])
         if _finish(layout, plan, manifest, step):
             return manifest
     return None
+
+
+def _receipt_of(shard_index: int, receipts: Mapping[int, Receipt]) -> Receipt:
+    """Raises ShardFailed for one that is listed and not there, as a link to nothing."""
+    if shard_index not in receipts:
+        raise ShardFailed(f"the receipt of shard {shard_index} cannot be read; remove it, and then jobctl resume")
+    return receipts[shard_index]
 
 
 def make_manifest(plan: Plan, receipts: Sequence[Receipt]) -> Manifest:

@@ -1,16 +1,19 @@
 """Receipts: reading them, and putting in place what they have committed."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from jobs.storage.durable import fsync_dir, make_dirs
+from jobs.storage.durable import fsync_dir, make_dirs, sha256_of
 from jobs.storage.inside import check_inside
 from jobs.storage.layout import Layout
 from jobs.storage.records import read_record
 from schemas.errors import NotFound, ShardFailed
 from schemas.plan import Plan
 from schemas.receipt import Receipt
+
+_RECEIPT = re.compile(r"(\d{5})\.(\d+)\.json")
 
 
 def read_receipts(layout: Layout) -> dict[int, Receipt]:
@@ -68,11 +71,21 @@ def roll_forward(layout: Layout, receipt: Receipt) -> None:
         # In this order: a newer part is in place only once its receipt is there.
         if complaint is not None and not _is_replaced(layout, receipt):
             raise ShardFailed(
-                f"shard {receipt.shard_index} is committed, but {complaint}; restore it, or choose another --output"
+                f"shard {receipt.shard_index} is committed, but {complaint}; restore it, or make it anew: jobctl retry"
             ) from error
     # Also where another process renamed it: it may have died before this.
     fsync_dir(part.parent)
     fsync_dir(layout.staged_dir)
+
+
+def damage_of(layout: Layout, receipt: Receipt) -> str | None:
+    """Why a committed part, in place or still staged, is not what was committed. Reads all of it."""
+    staged, part = layout.staged_dir / receipt.staged, layout.output / receipt.part
+    path = staged if staged.exists() else part
+    try:
+        return None if sha256_of(path) == receipt.sha256 else f"{path} is damaged"
+    except (FileNotFoundError, IsADirectoryError):
+        return f"{path} is gone"
 
 
 def _complaint(part: Path, receipt: Receipt) -> str | None:
@@ -107,7 +120,5 @@ def _published(layout: Layout) -> Iterable[tuple[int, int]]:
         names = os.listdir(layout.receipts_dir)
     except FileNotFoundError as error:
         raise NotFound(f"{layout.output} holds no job: its receipts are gone") from error
-    for name in names:
-        if not name.startswith("."):
-            shard_index, generation, _ = name.split(".")
-            yield int(shard_index), int(generation)
+    for found in filter(None, map(_RECEIPT.fullmatch, names)):
+        yield int(found[1]), int(found[2])

@@ -259,7 +259,7 @@ def test_a_committed_part_that_was_deleted_is_named(job: tuple[Layout, Plan]) ->
 def test_damaged_and_missing_receipts_are_named(job: tuple[Layout, Plan], tmp_path: Path) -> None:
     layout, _ = job
     layout.receipt_path(0).write_text("{")
-    with pytest.raises(InvalidJob, match=r"00000\.0\.json cannot be read: Receipt"):
+    with pytest.raises(InvalidJob, match=r"00000\.0\.json is damaged: Receipt.*; remove it, and jobctl resume"):
         read_receipts(layout)
     with pytest.raises(NotFound, match="its receipts are gone"):
         read_receipts(Layout(tmp_path / "gone"))

@@ -136,21 +136,36 @@ def flip_a_bit(part: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (flip_a_bit, "is damaged: its bytes are not those of its receipt"),
-        (lambda part: part.write_bytes(part.read_bytes() + b"x"), "is damaged: its bytes are not those of its receipt"),
-        (Path.unlink, "is gone"),
-    ],
+    "damage",
+    [flip_a_bit, lambda part: part.write_bytes(part.read_bytes() + b"x"), Path.unlink],
+    ids=["flipped", "longer", "gone"],
 )
-def test_a_damaged_part_is_named_and_nothing_is_copied_from_it(
-    job: tuple[Layout, Plan], damage: Callable[[Path], None], message: str
+def test_a_damaged_part_is_made_anew_and_nothing_is_copied_from_it(
+    job: tuple[Layout, Plan], damage: Callable[[Path], None]
 ) -> None:
     layout, plan = job
     ask_again(layout, plan)
     damage(layout.part_path(plan.shards[0]))
-    with pytest.raises(ShardFailed, match=rf"part-00000\.parquet, whose failed rows are tried again, {message}"):
-        read_kept(layout, plan, plan.shards[0], generation=1)
+    assert read_kept(layout, plan, plan.shards[0], generation=1) is None
+    run_attempt(layout, plan, plan.shards[0])
+    for shard in plan.shards[1:]:
+        run_attempt(layout, plan, shard)
+    check_finished(layout, plan, commit_job(layout, plan))
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, Path.unlink], ids=["flipped", "gone"])
+def test_a_part_without_failed_rows_is_asked_for_again_where_it_is_damaged(
+    job: tuple[Layout, Plan], damage: Callable[[Path], None]
+) -> None:
+    layout, plan = job
+    ask_again(layout, plan)
+    for shard in plan.shards:
+        run_attempt(layout, plan, shard)
+    assert ask_again(layout, plan) == {}
+    damage(layout.part_path(plan.shards[1]))
+    assert ask_again(layout, plan).keys() == {1}
+    run_attempt(layout, plan, plan.shards[1])
+    check_finished(layout, plan, commit_job(layout, plan))
 
 
 def test_an_attempt_that_was_overtaken_does_not_call_the_newer_part_damaged(job: tuple[Layout, Plan]) -> None:
@@ -158,13 +173,6 @@ def test_an_attempt_that_was_overtaken_does_not_call_the_newer_part_damaged(job:
     ask_again(layout, plan)
     run_attempt(layout, plan, plan.shards[0])
     with pytest.raises(LeaseLost, match="shard 0: another attempt has just committed it"):
-        read_kept(layout, plan, plan.shards[0], generation=1)
-
-
-def test_a_replaced_receipt_that_is_gone_is_named(job: tuple[Layout, Plan]) -> None:
-    layout, plan = job
-    layout.receipt_path(0).unlink()
-    with pytest.raises(ShardFailed, match=r"00000\.0\.json is gone, so its failed rows cannot be told; restore it"):
         read_kept(layout, plan, plan.shards[0], generation=1)
 
 

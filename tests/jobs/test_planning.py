@@ -234,7 +234,7 @@ def test_a_directory_without_a_job_is_not_found(tmp_path: Path) -> None:
 def test_a_damaged_plan_is_named(tmp_path: Path) -> None:
     _, layout = saved_plan(tmp_path)
     layout.plan_path.write_text("{")
-    with pytest.raises(InvalidJob, match=r"plan\.json cannot be read: Plan"):
+    with pytest.raises(InvalidJob, match=r"plan\.json is damaged: Plan.*; restore it"):
         load_plan(layout.output)
 
 

@@ -99,11 +99,11 @@ def change_spec_file(spec: JobSpec) -> str:
 def cut_plan(spec: JobSpec) -> str:
     path = Path(spec.output) / "_jobctl" / "plan.json"
     path.write_bytes(path.read_bytes()[:200])
-    return "plan.json cannot be read"
+    return "plan.json is damaged"
 
 
 def plan_of_another_version(spec: JobSpec) -> str:
-    return change_plan(spec, lambda plan: plan.update(schema_version=2)) + " cannot be read: Plan: schema_version"
+    return change_plan(spec, lambda plan: plan.update(schema_version=2)) + " is damaged: Plan: schema_version"
 
 
 def plan_with_a_row_in_two_shards(spec: JobSpec) -> str:
@@ -145,7 +145,7 @@ def test_what_is_not_as_it_was_is_refused_by_its_name(
     redis_server.flush()
     says = change(spec)
     before = files_under(Path(spec.output))
-    assert jobctl(["resume", spec.output]) == 2
+    assert jobctl(["resume", spec.output]) == (1 if says.startswith("plan.json") else 2)
     assert says in only_line(capsys)
     assert files_under(Path(spec.output)) == before
     assert store.jobs() == []

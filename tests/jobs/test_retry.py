@@ -66,7 +66,7 @@ def test_failed_rows_and_no_others_are_generated_again(
     assert jobctl(["retry", job]) == 0
     said = capsys.readouterr()
     assert said.out == f"{job}\n"
-    assert said.err.startswith("jobctl: 3 failed rows in 2 shards to do again\n")
+    assert said.err.startswith("jobctl: 3 rows in 2 shards to do again\n")
     assert run_queued(settings, store, queue) == list(FAILING)
     status = check_done(job, store, {0: 1, 1: 0, 2: 1})
     assert (status.num_ok, status.num_failed, status.num_rows_done) == (24, 0, 24)
@@ -115,7 +115,7 @@ def test_a_job_without_failed_rows_has_nothing_to_do_again(
     retry(Path("out"), settings, store, queue)
     run_queued(settings, store, queue)
     assert jobctl(["retry", "out"]) == 0
-    assert capsys.readouterr().err == "jobctl: nothing to do again, no row has failed\n"
+    assert capsys.readouterr().err == "jobctl: nothing to do again, no row has failed and no part is damaged\n"
     check_done(job, store, {0: 1, 1: 0, 2: 1})
 
 

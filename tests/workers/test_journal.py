@@ -80,12 +80,11 @@ def test_one_that_died_with_an_empty_batch_blames_nobody(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("torn", [b'\n{"admitted": [[1, 0]', b"\n{", b"\n"])
 def test_a_torn_line_spoils_no_other(tmp_path: Path, torn: bytes) -> None:
-    die(tmp_path, 1, A)
-    with journal_path(tmp_path, 1).open("ab") as file:
-        file.write(torn)
-    assert history(tmp_path).deaths == (Death(frozenset([A])),)
-    with journal_path(tmp_path, 1).open("ab") as file:
-        file.write(b'\n{"ended": true}')
+    with open_journal(tmp_path) as journal:
+        journal.admit([A])
+        with journal_path(tmp_path, 1).open("ab") as file:
+            file.write(torn)
+        assert history(tmp_path).deaths == (Death(frozenset([A])),)
     assert history(tmp_path).deaths == ()
 
 
