@@ -103,20 +103,6 @@ def test_a_model_that_is_refused_fails_the_job_with_its_line(cluster: Cluster, t
     assert (status.message, exit_code_of(status)) == ("no recurrent models", 2)
 
 
-def test_a_shard_that_kills_its_workers_is_given_up_and_the_others_are_done(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.start("w1")
-    spec = toy_spec(tmp_path, 24, crash_at_prompt="prompt 9")
-    status = cluster.wait_for(cluster.submit(spec), "incomplete", seconds=90)
-    assert exit_code_of(status) == 1
-    assert (status.num_ok, status.num_shards_dead, status.message) == (
-        16,
-        1,
-        "shard 1: its workers died without a word",
-    )
-    assert [(one.first_row, one.end_row) for one in status.missing_rows] == [(8, 16)]
-    assert not (Path(spec.output) / "_SUCCESS").exists()
-
-
 def attempts_of(output: str) -> list[tuple[int, int]]:
     names = [path.name for path in (Path(output) / "_jobctl" / "attempts").iterdir() if path.suffix != ".fence"]
     return sorted((int(name.split(".")[0]), int(name.split(".")[1])) for name in names)

@@ -290,7 +290,7 @@ def test_a_plan_that_names_another_directory_fails_its_job(
     context, _ = counting_worker(settings, store)
     handle_message([message.to_json()], context)
     record = store.job(message.job_id)
-    assert record.failed is not None and "plan.json cannot be read: Plan: shards.0.partition" in record.failed
+    assert record.failed is not None and "plan.json is damaged: Plan: shards.0.partition" in record.failed
     assert not (tmp_path.parent / "elsewhere").exists()
 
 
