@@ -51,7 +51,6 @@ test-redis: $(VENV)/.dev  ## queue and fault tests on redis-server
 
 test-faults: $(VENV)/.dev  ## the share of the faults that CI has time for
 	$(BIN)/python -m pytest -m "faults and ci" tests/faults
-	SPECBATCH_TEST_BROKER=redis $(BIN)/python -m pytest -m "faults and ci" tests/faults -k "command or forgets"
 
 faults: $(VENV)/.dev  ## every named fault, and 50 random kills, on both brokers
 	$(BIN)/python -m pytest -m faults tests/faults
