@@ -1,7 +1,5 @@
 """A real redis-server that speaks TLS only, with certificates of our own making."""
 
-import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -10,22 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
 import redis
 import trustme
 
+from tests.services import redis_binary
+
 ADMIN_PASSWORD = "the-servers-own-secret"
 START_SECONDS = 20.0
-
-
-def server_binary() -> str:
-    """Skips the test where there is none, but not in CI: the embedded Valkey has no TLS."""
-    binary = shutil.which("redis-server")
-    if binary is None and os.environ.get("CI") == "true":
-        pytest.fail("redis-server is not installed; .ci/run is to install it")
-    if binary is None:
-        pytest.skip("redis-server with TLS is not installed; the embedded Valkey has no TLS")
-    return binary
 
 
 class TlsServer:
@@ -67,7 +56,7 @@ class TlsServer:
             "save": "",
         }
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-        process = subprocess.Popen([server_binary(), *arguments], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([redis_binary(), *arguments], stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + START_SECONDS
         while not _listens(self.port):
             assert process.poll() is None and time.monotonic() < deadline, "redis-server does not start"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jobs.storage.commit import Step, no_step
 from jobs.storage.durable import fsync_dir, retryable_io
-from jobs.storage.layout import Layout, attempt_in, generation_in
+from jobs.storage.layout import Layout, attempt_in, generation_in, receipt_in
 from jobs.storage.receipts import read_receipts
 
 UNOWNED_SECONDS = 3600  # a file half written that no attempt's number speaks for is left over after this
@@ -77,7 +77,7 @@ def visible_files(layout: Layout) -> Iterator[Path]:
 
 
 def _is_receipt(name: str) -> bool:
-    return bool(attempt_in(name) or re.fullmatch(r"\d{5}\.\d+\.json", name))
+    return attempt_in(name) is not None or receipt_in(name) is not None
 
 
 def _is_staged(name: str) -> bool:

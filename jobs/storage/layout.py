@@ -10,6 +10,7 @@ CONTROL_DIR = "_jobctl"
 NUM_SHARDS_MAX = 100_000  # five digits, so that names sort as shards do
 OF_AN_ATTEMPT = re.compile(r"\.?(\d{5})-(\d+)-[^.-]+\.(?:parquet|json)(?:\.[0-9a-f]+\.tmp)?")
 WIP_DIR = re.compile(r"(\d{5})(?:\.(\d+))?")
+RECEIPT = re.compile(r"(\d{5})\.(\d+)\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +119,9 @@ def generation_in(name: str) -> tuple[int, int] | None:
     """(shard_index, generation) in the name of a directory of finished rows; None in other names."""
     found = WIP_DIR.fullmatch(name)
     return (int(found[1]), int(found[2] or 0)) if found else None
+
+
+def receipt_in(name: str) -> tuple[int, int] | None:
+    """(shard_index, generation) in the name of a receipt; None in other names, those of temporary ones too."""
+    found = RECEIPT.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None

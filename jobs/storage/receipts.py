@@ -1,19 +1,16 @@
 """Receipts: reading them, and putting in place what they have committed."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jobs.storage.durable import fsync_dir, make_dirs, sha256_of
 from jobs.storage.inside import check_inside
-from jobs.storage.layout import Layout
+from jobs.storage.layout import Layout, receipt_in
 from jobs.storage.records import read_record
 from schemas.errors import NotFound, ShardFailed
 from schemas.plan import Plan
 from schemas.receipt import Receipt
-
-_RECEIPT = re.compile(r"(\d{5})\.(\d+)\.json")
 
 
 def read_receipts(layout: Layout) -> dict[int, Receipt]:
@@ -120,5 +117,4 @@ def _published(layout: Layout) -> Iterable[tuple[int, int]]:
         names = os.listdir(layout.receipts_dir)
     except FileNotFoundError as error:
         raise NotFound(f"{layout.output} holds no job: its receipts are gone") from error
-    for found in filter(None, map(_RECEIPT.fullmatch, names)):
-        yield int(found[1]), int(found[2])
+    yield from filter(None, map(receipt_in, names))

@@ -1,6 +1,5 @@
 """Verify: a job's output read again, every byte of it, against its plan, its receipts and its input."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from jobs.storage.finish import make_manifest, read_manifest
 from jobs.storage.gc import visible_files
 from jobs.storage.layout import Layout
 from jobs.storage.problems import Problem
-from jobs.storage.receipts import read_receipt
+from jobs.storage.receipts import newest_generations, read_receipt
 from jobs.storage.records import read_record
 from jobs.storage.verify_input import InputCursor
 from jobs.storage.verify_part import part_problems
@@ -20,8 +19,6 @@ from schemas.errors import InvalidJob, SpecbatchError
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan, ShardPlan
 from schemas.receipt import Manifest, Receipt
-
-RECEIPT_NAME = re.compile(r"(\d{5})\.(\d+)\.json")
 
 
 @dataclass(slots=True)
@@ -103,11 +100,8 @@ class Verification:
 
 
 def _newest_receipts(layout: Layout) -> Iterator[tuple[Path, int]]:
-    newest: dict[int, int] = {}
-    for path in layout.receipts_dir.glob("*.json"):
-        if found := RECEIPT_NAME.fullmatch(path.name):
-            shard_index, generation = int(found[1]), int(found[2])
-            newest[shard_index] = max(generation, newest.get(shard_index, 0))
+    """Nothing where their directory is gone: that is told as rows that are missing."""
+    newest = newest_generations(layout) if layout.receipts_dir.is_dir() else {}
     for shard_index, generation in sorted(newest.items()):
         yield layout.receipt_path(shard_index, generation), shard_index
 

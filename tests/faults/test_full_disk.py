@@ -1,5 +1,6 @@
 """A real file system in memory that is full, or becomes read-only, under a real worker."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -33,8 +34,8 @@ def fill(disk: Path) -> Path:
             for size in (65536, 1):
                 while file.write(bytes(size)) == size:
                     pass
-        except OSError:
-            pass
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
     return filler
 
 

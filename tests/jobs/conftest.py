@@ -23,3 +23,9 @@ def broker(work: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The server that jobctl talks to."""
     monkeypatch.setenv("JOBCTL_REDIS_URL", redis_url)
     return redis_url
+
+
+@pytest.fixture
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It orders what a power failure leaves, not what other processes see."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)

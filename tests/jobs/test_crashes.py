@@ -1,6 +1,5 @@
 """Crashes: a process is killed with SIGKILL after each step of its work, and the next one finishes the job."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -24,13 +23,9 @@ from tests.storage import (
     write_parquet,
 )
 
+pytestmark = pytest.mark.usefixtures("no_fsync")
+
 SHARD_IS_COMMITTED_FROM = STEPS.index("receipt_published")
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    # It orders what a power failure leaves, not what other processes see.
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

@@ -17,11 +17,7 @@ from schemas.plan import Plan
 from tests.jobs.test_races import END, STEPS, Attempt, check_one_commit
 from tests.storage import leftovers, ok_outcome, plan_of, prompts, run_attempt, spec_of, write_parquet
 
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    # It orders what a power failure leaves, not what other processes see.
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Races: two attempts at one shard, interleaved in every way at their steps, and for real in two processes."""
 
 import itertools
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +35,8 @@ STEPS = (
     "part_in_place",
 )
 
+pytestmark = pytest.mark.usefixtures("no_fsync")
+
 
 class Attempt(Freezing):
     """An attempt that stops at its steps and goes on when it is told to."""
@@ -56,12 +57,6 @@ class Attempt(Freezing):
         self.step("part_staged")
         receipt = receipt_of(self.layout, self.plan, shard, attempt, staged, facts)
         return commit_shard(self.layout, self.plan, shard, receipt, staged, self.step)
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    # It orders what a power failure leaves, not what other processes see.
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Races with a retry: whoever freezes at whichever step, and wakes when a newer generation is made or being made."""
 
 import itertools
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,20 +31,14 @@ from tests.storage import (
     write_parquet,
 )
 
+pytestmark = pytest.mark.usefixtures("no_fsync")
+
 NOT_HERE = ("rows_saved", "part_half_written")
 FINISHING = STEPS[STEPS.index("parts_in_place") :]
-ATTEMPT = [
-    step for step in STEPS[: STEPS.index("part_in_place") + 1] if step not in ("rows_saved", "part_half_written")
-]
+ATTEMPT = [step for step in STEPS[: STEPS.index("part_in_place") + 1] if step not in NOT_HERE]
 ROWS = 3
 
 New = Callable[[], tuple[Layout, Plan]]
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    # It orders what a power failure leaves, not what other processes see.
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
