@@ -87,6 +87,7 @@ types: $(VENV)/.dev  ## mypy
 
 bench: $(VENV)/.dev $(MODEL)/config.json  ## benchmarks; medians of runs made side by side
 	$(BIN)/python -m tests.bench.client
+	$(BIN)/python -m tests.bench.buckets --model $(MODEL)
 	$(BIN)/python -m tests.bench.engine --model $(MODEL)
 	$(BIN)/python -m tests.bench.job --model $(MODEL)
 	$(BIN)/python -m tests.bench.deterministic --model $(MODEL)

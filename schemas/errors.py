@@ -50,6 +50,12 @@ class OutOfMemory(ShardRetryable):
     """The batch does not fit into memory; a smaller one may."""
 
 
+class DeviceUnavailable(ShardRetryable):
+    """The card that this worker is to use cannot be had. Another worker may have one; this one can do nothing."""
+
+    exit_code = 8
+
+
 class LeaseLost(ShardRetryable):
     """Another attempt holds the shard now, or the broker could not confirm that we still do."""
 

@@ -109,12 +109,14 @@ class JobSpec(SamplingSpec, Limits):
     revision, draft_revision: a hub commit or branch; once resolved, the hub commit, or `sha256:…` of a local model.
     allow_pickle: weights may be pickles, where the worker allows it. trust_remote_code: so may models' own code be run.
     engine: `speculative` is ours; `generate` is transformers' own, without drafts, for families that ours cannot run.
+    compile: forwards go through torch.compile, on cpu and cuda.
     draft_lengths: numbers of drafted tokens a round, k, that the controller chooses from; a single one is always used.
     draft_temperature: what a draft model's own tokens are drawn with; None is each row's.
     vocabulary: how a draft model of another tokenizer is understood: by text, or by the tokens that both have.
     suffix_depth: the longest match of `suffix`. suffix_tokens: tokens of finished rows that it remembers.
     deterministic: every shape that a row goes through depends on job and row alone. kv_length: tokens of prompt and
         completion that its cache holds. num_threads: a worker's, on a CPU.
+    max_graphs: shapes that forwards may have, where a device compiles each: the target's and a draft model's together.
     batch_size: slots, rows generated together. shard_rows: rows queued and committed together.
     output_prefix: put before each column we add, where a carried column has the same name.
     """
@@ -135,6 +137,7 @@ class JobSpec(SamplingSpec, Limits):
     trust_remote_code: bool = False
     dtype: Dtype = "auto"
     device: DeviceKind = "auto"
+    compile: bool = False
     engine: EngineKind = "speculative"
 
     draft: DraftKind = "ngram"
@@ -152,6 +155,7 @@ class JobSpec(SamplingSpec, Limits):
     deterministic: bool = False
     kv_length: Positive | None = None
     num_threads: Positive | None = None
+    max_graphs: Positive = 40
 
     seed: Seed = 0
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 8

@@ -31,6 +31,7 @@ class Receipt(Value):
     """Shard `shard_index` is committed. The part is `part` once in place, `staged` until then.
 
     num_rows: of the input. num_samples = num_ok + num_failed: of the part, one for each sample of a row.
+    shapes: what was warmed up, shapes that came up later all the same, and shares of what was computed in vain.
     speculation: the draft-length controller's decisions and estimates; `rounds_by_k` counts rounds by source and k.
     """
 
@@ -52,6 +53,7 @@ class Receipt(Value):
     committed_at: str
     statistics: ShardStatistics = ShardStatistics()
     speculation: dict[str, JsonValue] | None = None
+    shapes: dict[str, JsonValue] | None = None
 
 
 class Manifest(Value):

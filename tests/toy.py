@@ -121,6 +121,10 @@ class ToySession:
     def versions(self) -> dict[str, str]:
         return {"engine": "toy"}
 
+    def shapes(self) -> dict[str, Any]:
+        """It compiles nothing."""
+        return {"num_new": 0}
+
     def speculation(self) -> dict[str, Any]:
         """It drafts nothing, in each of its rounds."""
         return {"rounds_by_k": {"none": {"0": self._num_rounds}}}

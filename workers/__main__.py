@@ -12,6 +12,7 @@ from schemas.errors import InvalidJob, SpecbatchError
 from schemas.job import DeviceKinds
 from workers.app import run_node
 from workers.context import ENGINE_SESSION, WorkerOptions, check_session_name
+from workers.devices.environment import prepare_environment
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_session_name(options.session)
         queues = checked_queues(given.queues) or queues_of(options.device)
         set_threads(options.threads)
+        prepare_environment()
         return run_node(options, queues, Settings.from_environ())
     except SpecbatchError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -67,6 +67,9 @@ class Session(Protocol):
         `rounds_by_k`: source -> k, as text -> rounds.
         """
 
+    def shapes(self) -> Mapping[str, Any]:
+        """The shapes of forwards up to the last `generate`, for the receipt likewise."""
+
 
 SessionFactory = Callable[[JobSpec, int | None], Session]
 

@@ -81,6 +81,7 @@ def receipt_of(
         committed_at=utc_now(),
         statistics=_statistics(generated, commit_seconds),
         speculation=dict(generated.speculation) or None,
+        shapes=dict(generated.session.shapes()) or None,
     )
     return receipt if generated.kept is None else generated.kept.added_to(receipt)
 

@@ -16,6 +16,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "up": ("jobs.cli.up", "Keep a broker, workers and beat running in the foreground; submit to it elsewhere."),
     "worker": ("jobs.cli.worker", "Run one worker against the broker that JOBCTL_REDIS_URL names."),
     "submit": ("jobs.cli.submit", "Plan and queue a job; prints its id."),
+    "buckets": ("jobs.cli.buckets", "Show the shapes a job would run in on a card: count, padding, memory."),
     "status": ("jobs.cli.status", "Show one job: state, rows, shards, errors."),
     "list": ("jobs.cli.listing", "List all jobs."),
     "wait": ("jobs.cli.wait", "Wait until a job ends; exits with its code."),

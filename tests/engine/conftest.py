@@ -53,6 +53,7 @@ class PlainDevice:
 
     name = "cpu"
     torch_device = torch.device("cpu")
+    attention = None
 
     def __init__(self, static_shapes: bool = False) -> None:
         self.static_shapes = static_shapes
@@ -60,6 +61,9 @@ class PlainDevice:
 
     def dtype(self, asked: Dtype) -> torch.dtype:
         return torch.float32
+
+    def prepare(self, model: Any) -> None:
+        return
 
     def compile(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         return forward

@@ -1,8 +1,7 @@
-"""Devices: chosen by name and by what is there, and what a Gaudi card is told, by a stand-in for its package."""
+"""Devices: chosen by name and by what is there."""
 
+import functools
 import logging
-import sys
-from types import ModuleType
 from typing import get_args
 
 import pytest
@@ -11,37 +10,17 @@ import torch
 import workers.devices
 from schemas.errors import InvalidJob
 from schemas.job import DeviceKind
-from workers.devices import cuda, get_device, hpu
+from tests.engine.conftest import endings, make_requests, reference, tiny_target
+from workers.devices import compiled, cuda, get_device, hpu
 from workers.devices.base import named_dtype
+from workers.engine.attention import GROUPED
+from workers.engine.buckets import BucketPolicy
+from workers.engine.engine import Engine
+from workers.engine.options import EngineOptions
+
+ONE_SIZE = BucketPolicy(prefill_step=48, prefill_rows=(1,), kv_step=96)
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture
-def habana(monkeypatch):
-    """A habana_frameworks that has just the names that are used, and notes calls."""
-    calls = []
-
-    def wrap_in_hpu_graph(module, disable_tensor_cache):
-        calls.append(("wrap_in_hpu_graph", disable_tensor_cache))
-        return module
-
-    package, torch_module, core, api = (ModuleType(name) for name in ("h", "h.torch", "core", "hpu"))
-    package.__path__ = torch_module.__path__ = []
-    core.mark_step = lambda: calls.append("mark_step")
-    api.synchronize = lambda: calls.append("synchronize")
-    api.mem_get_info = lambda: (3, 4)
-    api.is_available = lambda: True
-    api.wrap_in_hpu_graph = wrap_in_hpu_graph
-    core.calls, core.hpu = calls, api
-    names = {"": package, ".torch": torch_module, ".torch.core": core, ".torch.hpu": api}
-    for name, module in names.items():
-        monkeypatch.setitem(sys.modules, f"habana_frameworks{name}", module)
-    monkeypatch.setattr(hpu.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setenv("PT_HPU_LAZY_MODE", "1")
-    # Plain torch builds know the device type only by name.
-    monkeypatch.setattr(hpu.torch, "device", lambda name: name)
-    return core
 
 
 def test_every_kind_of_device_but_auto_has_a_factory():
@@ -68,8 +47,21 @@ def test_a_cpu_computes_in_float32_and_takes_any_shape():
     assert 0 < free < total
 
 
-def test_compiling_on_a_cpu_changes_nothing():
+def test_compiling_on_a_cpu_changes_nothing_unless_asked_for():
     assert get_device("cpu").compile(len) is len
+    assert get_device("cpu", is_compiled=True).compile(len) is not len
+
+
+@pytest.mark.parametrize("draft", ["ngram", "early-exit"])
+def test_a_forward_is_compiled_whole_and_gives_the_same_tokens(monkeypatch, draft):
+    # The backend that runs what it is given: what is at stake is whether forwards can be compiled, and not how fast.
+    monkeypatch.setattr(compiled.torch, "compile", functools.partial(torch.compile, backend="eager"))
+    target, requests = tiny_target("llama", GROUPED), make_requests(4)
+    options = EngineOptions(
+        batch_size=3, draft=draft, draft_lengths=(3,), exit_layer=1 if draft == "early-exit" else None
+    )
+    engine = Engine(target, get_device("cpu", threads=1, is_compiled=True), options, policy=ONE_SIZE)
+    assert endings(list(engine.generate(requests))) == reference(target, requests)
 
 
 @pytest.mark.parametrize("asked", ["float32", "bfloat16", "float16"])
@@ -85,7 +77,7 @@ def test_a_dtype_asked_for_is_the_one_taken(asked):
 def test_auto_takes_the_first_that_is_there_and_says_why(monkeypatch, caplog, has_hpu, has_cuda, chosen):
     monkeypatch.setattr(hpu, "is_present", lambda: has_hpu)
     monkeypatch.setattr(cuda, "is_present", lambda: has_cuda)
-    factories = {kind: lambda threads, kind=kind: kind for kind in ("hpu", "cuda", "cpu")}
+    factories = {kind: lambda threads, is_compiled, kind=kind: kind for kind in ("hpu", "cuda", "cpu")}
     monkeypatch.setattr(workers.devices, "_FACTORIES", factories)
     with caplog.at_level(logging.INFO):
         assert get_device("auto") == chosen
@@ -96,50 +88,3 @@ def test_auto_takes_the_first_that_is_there_and_says_why(monkeypatch, caplog, ha
 def test_a_missing_cuda_card_is_named_and_not_replaced():
     with pytest.raises(InvalidJob, match="device cuda: torch sees no CUDA card"):
         get_device("cuda")
-
-
-def test_missing_gaudi_software_is_named_and_not_replaced(monkeypatch):
-    monkeypatch.setenv("PT_HPU_LAZY_MODE", "1")
-    assert not hpu.is_present()
-    with pytest.raises(InvalidJob, match="device hpu: habana_frameworks cannot be imported"):
-        get_device("hpu")
-
-
-def test_a_gaudi_card_records_graphs_and_marks_steps(habana):
-    device = get_device("hpu")
-    assert (device.name, device.torch_device, device.static_shapes) == ("hpu", "hpu", True)
-    assert device.dtype("auto") == torch.bfloat16
-    assert device.memory_bytes() == (3, 4)
-    forward = device.compile(lambda states, scale: states * scale)
-    assert torch.equal(forward(torch.ones(2), scale=3), torch.full((2,), 3.0))
-    device.step_end()
-    device.synchronize()
-    assert habana.calls == [("wrap_in_hpu_graph", True), "mark_step", "mark_step", "synchronize"]
-
-
-def test_lazy_mode_is_fixed_before_the_first_import(habana, monkeypatch):
-    monkeypatch.delenv("PT_HPU_LAZY_MODE")
-    get_device("hpu")
-    assert hpu.os.environ["PT_HPU_LAZY_MODE"] == "1"
-    monkeypatch.setenv("PT_HPU_LAZY_MODE", "0")
-    get_device("hpu")
-    assert hpu.os.environ["PT_HPU_LAZY_MODE"] == "0"
-
-
-def test_eager_mode_is_refused_with_the_way_out(habana):
-    del habana.hpu.wrap_in_hpu_graph
-    with pytest.raises(InvalidJob, match="start the worker with PT_HPU_LAZY_MODE=1"):
-        get_device("hpu")
-
-
-def test_a_name_that_a_release_lacks_is_named(habana):
-    del habana.hpu.mem_get_info
-    with pytest.raises(InvalidJob, match="this release of habana_frameworks has no mem_get_info"):
-        get_device("hpu")
-
-
-def test_a_card_that_is_taken_is_fatal(habana):
-    habana.hpu.is_available = lambda: False
-    assert not hpu.is_present()
-    with pytest.raises(InvalidJob, match="no Gaudi card is free for this process"):
-        get_device("hpu")

@@ -1,5 +1,7 @@
 """The engine refills its slots, can be stopped between rounds, and keeps its cache from call to call."""
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -112,3 +114,22 @@ def test_default_options_run() -> None:
     target = tiny_target("llama")
     engine = Engine(target, PlainDevice(), EngineOptions())
     assert endings(list(engine.generate(REQUESTS))) == reference(target, REQUESTS)
+
+
+def test_a_cache_that_was_outgrown_is_freed_before_the_next_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine(tiny_target("llama"), draft="none")
+    list(engine.generate([Request(0, (1, 2), 4, seed=0)]))
+    assert engine._runner is not None
+    old, seen = weakref.ref(engine._runner.cache), []
+
+    def make_cache(*args: object) -> RaggedCache:
+        seen.append(old())
+        return RaggedCache(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine_module, "RaggedCache", make_cache)
+    gc.disable()
+    try:
+        list(engine.generate([Request(0, (1, 2), 80, seed=0)]))
+    finally:
+        gc.enable()
+    assert seen == [None]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from schemas.generation import Request
 from tests.engine.conftest import (
     SMALL_BUCKETS,
     PlainDevice,
@@ -18,7 +19,15 @@ from tests.engine.conftest import (
     reference,
     tiny_target,
 )
-from workers.engine.buckets import BucketPolicy, Buckets, GraphKey, bucket_policy, round_up
+from workers.engine.buckets import (
+    FINE_BUCKETS,
+    BucketBorders,
+    BucketPolicy,
+    Buckets,
+    GraphKey,
+    PrefillBucket,
+    round_up,
+)
 from workers.engine.engine import Engine
 from workers.engine.options import EngineOptions
 from workers.engine.speculative import speculative_round
@@ -31,9 +40,7 @@ PADDED_PREFILLS = BucketPolicy(prefill_step=16, prefill_rows=(2, 4), kv_step=32)
 
 
 @pytest.mark.parametrize("draft", ["none", "ngram"])
-@pytest.mark.parametrize(
-    "policy", [SMALL_BUCKETS, EXACT_SIZES, PADDED_PREFILLS, bucket_policy(True), bucket_policy(False)]
-)
+@pytest.mark.parametrize("policy", [SMALL_BUCKETS, EXACT_SIZES, PADDED_PREFILLS, FINE_BUCKETS])
 def test_a_run_stays_within_the_planned_shapes(policy: BucketPolicy, draft: str) -> None:
     target, requests = tiny_target("llama"), make_requests(9)
     engine = make_engine(target, draft=draft, policy=policy)
@@ -44,15 +51,47 @@ def test_a_run_stays_within_the_planned_shapes(policy: BucketPolicy, draft: str)
     assert engine.device.num_steps == engine.log.graph_keys.total()
 
 
-def test_a_device_with_static_shapes_gets_few_large_ones() -> None:
-    options = EngineOptions(batch_size=3, draft_lengths=(4,))
-    engine = Engine(tiny_target("llama"), PlainDevice(static_shapes=True), options)
-    list(engine.generate(make_requests(9)))
-    assert set(engine.log.graph_keys) == {
-        GraphKey("prefill", 1, 128, 0),
-        GraphKey("decode", 3, 1, 256),
-        GraphKey("decode", 3, 5, 256),
-    }
+@pytest.mark.parametrize("draft", ["ngram", "model", "early-exit"])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_where_each_shape_is_a_compilation_all_are_run_before_the_first_row(draft: str, deterministic: bool) -> None:
+    target = tiny_target("llama")
+    options = EngineOptions(3, draft, (0, 2, 4), deterministic=deterministic, kv_length=64, exit_layer=1, max_graphs=12)
+    engine = Engine(target, PlainDevice(static_shapes=True), options, target)
+    began = make_requests(9)
+    assert endings(list(engine.generate(began))) == reference(target, began)
+    shapes = engine.shapes()
+    assert shapes["num_new"] == 0 and shapes["new"] == []
+    assert engine.log.warmed == set(engine.buckets.warm_up_keys()) and 1 < len(engine.log.warmed) <= 12
+    assert shapes["num_warmed"] == len(engine.log.warmed) + (0 if draft == "ngram" else len(engine._logs[1].warmed))
+
+
+@pytest.mark.parametrize("draft", ["none", "ngram"])
+def test_what_a_run_computes_in_vain_is_counted(draft: str) -> None:
+    requests = make_requests(9)
+    engine = make_engine(tiny_target("llama"), draft=draft)
+    completions = list(engine.generate(requests))
+    padding, keys = engine.padding, engine.log.graph_keys
+    query = sum(n * key.num_rows * key.num_positions for key, n in keys.items() if key.phase == "prefill")
+    assert padding.query == query
+    assert padding.query - padding.padded_query == sum(len(request.prompt_token_ids) for request in requests)
+    decodes = {key: n for key, n in keys.items() if key.phase == "decode"}
+    num_row_rounds = sum(completion.statistics.num_target_steps for completion in completions)
+    assert padding.slot == 3 * sum(decodes.values()) and padding.slot - padding.empty_slot == num_row_rounds
+    num_kept = sum(len(c.token_ids) - 1 + c.statistics.num_cut_target_tokens for c in completions)
+    assert padding.window - padding.rejected_window == num_kept
+    assert (padding.rejected_window == 0) == (draft == "none")
+    assert 0 < padding.masked_kv < padding.kv <= sum(n * 3 * key.kv_length for key, n in decodes.items())
+
+
+def test_a_shape_that_was_not_warmed_up_is_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    borders = BucketBorders((PrefillBucket(16, (1,)),), (64,))
+    engine = make_engine(tiny_target("llama"), policy=borders)
+    list(engine.generate([Request(0, tuple(range(20)), 4, seed=0)]))
+    key = GraphKey("prefill", 1, 32, 0)
+    assert engine.shapes()["new"] == [{**key._asdict(), "num_forwards": 1}]
+    assert [record.getMessage() for record in caplog.records if "not warmed up" in record.getMessage()] == [
+        f"a shape that was not warmed up, and is compiled now: {key}"
+    ]
 
 
 @pytest.mark.parametrize("draft", ["ngram", "suffix", "model", "early-exit"])
@@ -88,7 +127,7 @@ def test_rounding_up_gives_the_smallest_multiple(number: int, step: int) -> None
 
 @given(st.integers(1, 20), st.sets(st.integers(1, 9), min_size=1))
 def test_prefill_rows_pad_only_below_the_smallest(num_waiting: int, allowed: set[int]) -> None:
-    rows = Buckets(BucketPolicy(16, tuple(sorted(allowed)), 32), 8, (0,)).prefill_rows(num_waiting)
+    rows = Buckets(BucketPolicy(16, tuple(sorted(allowed)), 32), 8, (0,)).prefill_rows(num_waiting, 16)
     assert rows in allowed
     assert rows <= num_waiting or rows == min(allowed)
     assert not any(rows < other <= num_waiting for other in allowed)

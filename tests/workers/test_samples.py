@@ -42,6 +42,7 @@ def test_samples_of_rows_are_rows_of_the_part_and_counted(
     assert (receipt.num_rows, receipt.num_samples, receipt.num_ok, receipt.num_failed) == (3, 7, 6, 1)
     assert receipt.statistics.num_completion_tokens == 6 * spec.max_new_tokens
     assert receipt.speculation == {"rounds_by_k": {"none": {"0": 4}}}
+    assert receipt.shapes == {"num_new": 0}
 
 
 def test_a_text_that_the_engine_has_cut_is_the_completion(
@@ -57,6 +58,9 @@ def test_a_text_that_the_engine_has_cut_is_the_completion(
         def speculation(self) -> dict[str, Any]:
             return {}
 
+        def shapes(self) -> dict[str, Any]:
+            return {}
+
     context = WorkerContext(settings, store, WorkerOptions(name="w", device="cpu"), lambda spec, _: Cutting(spec))
     spec = toy_spec(tmp_path, 2, save_token_ids=True)
     (message,) = submitted(spec, settings, store, queue)
@@ -65,7 +69,8 @@ def test_a_text_that_the_engine_has_cut_is_the_completion(
     tokens = [list(expected_tokens(spec, row)) for row in range(2)]
     assert table["completion_token_ids"].to_pylist() == tokens
     assert table["completion"].to_pylist() == ["", " ".join(f"t{token}" for token in tokens[1])]
-    assert read_receipts(Layout(Path(spec.output)))[0].speculation is None
+    receipt = read_receipts(Layout(Path(spec.output)))[0]
+    assert receipt.speculation is None and receipt.shapes is None
 
 
 def test_a_session_that_leaves_a_sample_out_commits_nothing(

@@ -8,6 +8,7 @@ import torch
 
 from schemas.job import Dtype
 from workers.devices.base import named_dtype
+from workers.devices.compiled import compiled
 
 _NUM_THREADS = torch.get_num_threads()  # before any job asked for others
 
@@ -18,17 +19,22 @@ class CpuDevice:
     name = "cpu"
     torch_device = torch.device("cpu")
     static_shapes = False
+    attention = None
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, is_compiled: bool = False) -> None:
         """threads: cores to compute with. More threads than cores are many times slower, so workers share them out."""
         torch.set_num_threads(threads or _NUM_THREADS)
+        self._is_compiled = is_compiled
 
     def dtype(self, asked: Dtype) -> torch.dtype:
         return named_dtype(asked, auto=torch.float32)
 
+    def prepare(self, model: torch.nn.Module) -> None:
+        """Nothing: only whole forwards are compiled."""
+
     def compile(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        # torch.compile takes minutes per shape here, and its step is no faster than an eager one.
-        return forward
+        # Only where it is asked for: it takes minutes per shape, and its step is no faster than an eager one.
+        return compiled(forward) if self._is_compiled else forward
 
     def step_end(self) -> None:
         """Nothing: a forward is done when it returns."""

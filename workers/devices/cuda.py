@@ -8,6 +8,7 @@ import torch
 from schemas.errors import InvalidJob
 from schemas.job import Dtype
 from workers.devices.base import named_dtype
+from workers.devices.compiled import compiled
 
 
 def is_present() -> bool:
@@ -19,17 +20,22 @@ class CudaDevice:
 
     name = "cuda"
     static_shapes = False
+    attention = None
 
-    def __init__(self) -> None:
+    def __init__(self, is_compiled: bool = False) -> None:
         if not is_present():
             raise InvalidJob("device cuda: torch sees no CUDA card on this machine; use another --device")
         self.torch_device = torch.device("cuda", torch.cuda.current_device())
+        self._is_compiled = is_compiled
 
     def dtype(self, asked: Dtype) -> torch.dtype:
         return named_dtype(asked, auto=torch.bfloat16)
 
+    def prepare(self, model: torch.nn.Module) -> None:
+        """Nothing: only whole forwards are compiled."""
+
     def compile(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        return forward
+        return compiled(forward) if self._is_compiled else forward
 
     def step_end(self) -> None:
         """Nothing: kernels start as they are launched."""

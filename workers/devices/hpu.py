@@ -1,77 +1,67 @@
-"""An Intel Gaudi card in lazy mode: forwards are recorded as HPU graphs, one for each shape.
+"""An Intel Gaudi card, in the mode that the environment names."""
 
-The only file that looks up names of habana_frameworks, since they drift between releases.
-"""
-
-import importlib
-import importlib.util
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
-from schemas.errors import InvalidJob
+from schemas.errors import DeviceUnavailable
 from schemas.job import Dtype
 from workers.devices.base import named_dtype
+from workers.devices.environment import HpuMode, hpu_mode
+from workers.devices.habana import HabanaNames, is_present
+from workers.devices.hpu_eager import EagerMode
+from workers.devices.hpu_lazy import DEFAULT_MAX_GRAPHS, LazyMode
 
-_PACKAGE = "habana_frameworks"
-
-
-@dataclass(frozen=True, slots=True)
-class HabanaNames:
-    """What is used of habana_frameworks.torch.
-
-    mark_step starts the work collected so far. wrap_in_hpu_graph records a module's forward, once for each set of
-    input shapes and Python scalars. mem_get_info gives (free, total) bytes.
-    """
-
-    mark_step: Callable[[], None]
-    synchronize: Callable[[], None]
-    mem_get_info: Callable[[], tuple[int, int]]
-    wrap_in_hpu_graph: Callable[..., torch.nn.Module]
-
-    @classmethod
-    def look_up(cls) -> Self:
-        """Raises InvalidJob that says what is missing: the package, or a name that this release does not have."""
-        core, hpu = _import_module("core"), _import_module("hpu")
-        if not hasattr(hpu, "wrap_in_hpu_graph"):  # eager mode has none
-            raise InvalidJob("device hpu: HPU graphs need lazy mode; start the worker with PT_HPU_LAZY_MODE=1")
-        return cls(
-            mark_step=_named(core, "mark_step"),
-            synchronize=_named(hpu, "synchronize"),
-            mem_get_info=_named(hpu, "mem_get_info"),
-            wrap_in_hpu_graph=_named(hpu, "wrap_in_hpu_graph"),
-        )
+__all__ = ["HpuDevice", "is_present"]
 
 
-def is_present() -> bool:
-    """Whether habana_frameworks is installed and finds a card."""
-    return importlib.util.find_spec(_PACKAGE) is not None and bool(_import_module("hpu").is_available())
+class Mode(Protocol):
+    """How forwards become programs of the card."""
+
+    def prepare(self, model: torch.nn.Module) -> None: ...
+
+    def compile(self, forward: Callable[..., Any]) -> Callable[..., Any]: ...
 
 
 class HpuDevice:
     """A Device of the Gaudi card that this process is pinned to, bfloat16 by default.
 
-    Raises InvalidJob where habana_frameworks is not installed, finds no card, or is not in lazy mode.
+    Raises InvalidJob where habana_frameworks is not installed or lacks a name, DeviceUnavailable where the card cannot
+    be acquired: another process has it, or it is gone.
     """
 
     name = "hpu"
     static_shapes = True
 
-    def __init__(self) -> None:
+    def __init__(self, max_graphs: int = DEFAULT_MAX_GRAPHS) -> None:
+        """max_graphs: in lazy mode, at most so many shapes have a graph."""
         self._names = HabanaNames.look_up()
-        if not is_present():
-            raise InvalidJob("device hpu: no Gaudi card is free for this process; use another --device")
-        self.torch_device = torch.device("hpu")
+        self.mode = _MODES[hpu_mode()](self._names, max_graphs)
+        self._acquire()
+        self.torch_device = torch.device("hpu", self._names.current_device())
+
+    @property
+    def num_compilations(self) -> int:
+        """Programs that the card's compiler has made in this process. After a warm-up it should stand still."""
+        self.synchronize()  # it compiles beside the program
+        return int(dict(self._names.metric_global("graph_compilation").stats())["TotalNumber"])
 
     def dtype(self, asked: Dtype) -> torch.dtype:
         return named_dtype(asked, auto=torch.bfloat16)
 
+    def prepare(self, model: torch.nn.Module) -> None:
+        self.mode.prepare(model)
+
     def compile(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        # Without a tensor cache: each graph would keep its own copy of what it reads, the key-value cache included.
-        return self._names.wrap_in_hpu_graph(_Forward(forward), disable_tensor_cache=True)
+        return self.mode.compile(forward)
+
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
+        """FusedSDPA; query heads that share a key head are its own affair."""
+        no_dropout, is_causal = 0.0, False
+        mixed: Tensor = self._names.fused_sdpa.apply(query, key, value, mask, no_dropout, is_causal, scale)
+        return mixed
 
     def step_end(self) -> None:
         self._names.mark_step()
@@ -83,28 +73,18 @@ class HpuDevice:
     def memory_bytes(self) -> tuple[int, int]:
         return self._names.mem_get_info()
 
-
-class _Forward(torch.nn.Module):
-    """A function as a module, which is what HPU graphs wrap."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self._function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
-
-
-def _import_module(name: str) -> Any:
-    # The mode is fixed by the first import, and its default differs between releases and transformers.
-    os.environ.setdefault("PT_HPU_LAZY_MODE", "1")
-    try:
-        return importlib.import_module(f"{_PACKAGE}.torch.{name}")
-    except ImportError as error:
-        raise InvalidJob(f"device hpu: {_PACKAGE} cannot be imported ({error}); install Gaudi's software") from error
+    def _acquire(self) -> None:
+        # is_available only counts cards: one that another process holds is found out by taking it.
+        try:
+            self._names.init()
+        except RuntimeError as error:
+            raise DeviceUnavailable(
+                f"device hpu: the Gaudi card cannot be acquired ({error}); "
+                "end the process that holds it, or pin this worker to another card"
+            ) from error
 
 
-def _named(module: Any, name: str) -> Any:
-    if not hasattr(module, name):
-        raise InvalidJob(f"device hpu: this release of {_PACKAGE} has no {name}; install one that has it")
-    return getattr(module, name)
+_MODES: dict[HpuMode, Callable[[HabanaNames, int], Mode]] = {
+    "lazy": LazyMode,
+    "eager": lambda names, max_graphs: EagerMode(),
+}

@@ -4,6 +4,7 @@ Query heads that share a key head (Ainslie et al. 2023, arXiv 2305.13245) are la
 length: (B, G, R*T, D) against (B, G, S, D), where repeating would copy the cache R times in every layer and step.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,10 @@ from torch import Tensor
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from workers.devices.base import AttentionKernel
+
 GROUPED = "specbatch_grouped"
+FUSED = "specbatch_fused"
 
 
 def grouped_attention(
@@ -44,14 +48,40 @@ def grouped_attention(
     return mixed.reshape(num_rows, num_heads, num_positions, -1).transpose(1, 2).contiguous(), None
 
 
-def attention_for(model_class: Any, config: Any) -> str:
-    """The fastest attention that computes what this model means: grouped, sdpa or eager."""
+def fused_attention(kernel: AttentionKernel) -> Callable[..., tuple[Tensor, None]]:
+    """A device's own attention in the form that models call: as grouped_attention, with a mask that is added."""
+
+    def attend(
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor,
+        scaling: float | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, None]:
+        return kernel(query, key, value, attention_mask, scaling).transpose(1, 2).contiguous(), None
+
+    return attend
+
+
+def attention_for(model_class: Any, config: Any, kernel: AttentionKernel | None = None) -> str:
+    """The fastest attention that computes what this model means: fused, grouped, sdpa or eager.
+
+    kernel: the device's own, which `fused` is from then on.
+    """
     if getattr(config, "attn_logit_softcapping", None) is not None:
         return "eager"  # the others leave the cap out without a word
     if not getattr(model_class, "_supports_sdpa", False):
         return "eager"
-    return GROUPED if getattr(model_class, "_supports_attention_backend", False) else "sdpa"
+    if not getattr(model_class, "_supports_attention_backend", False):
+        return "sdpa"
+    if kernel is None:
+        return GROUPED
+    ALL_ATTENTION_FUNCTIONS.register(FUSED, fused_attention(kernel))
+    return FUSED
 
 
 ALL_ATTENTION_FUNCTIONS.register(GROUPED, grouped_attention)
 ALL_MASK_ATTENTION_FUNCTIONS.register(GROUPED, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+ALL_MASK_ATTENTION_FUNCTIONS.register(FUSED, ALL_MASK_ATTENTION_FUNCTIONS["eager"])

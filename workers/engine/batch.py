@@ -7,6 +7,7 @@ from schemas.job import Verification
 from workers.engine.buckets import Buckets
 from workers.engine.draft_length import Controller, RoundFacts
 from workers.engine.drafts.base import DraftSource
+from workers.engine.planner.padding import Padding
 from workers.engine.rows import Row, Rows
 from workers.engine.runner import ModelRunner
 
@@ -15,7 +16,7 @@ from workers.engine.runner import ModelRunner
 class Batch:
     """One target with its cache (runner), the rows in their slots, and what drafts for them.
 
-    num_rounds: by draft source and number of drafted tokens k.
+    num_rounds: by draft source and number of drafted tokens k. padding: of all forwards of the target.
     """
 
     runner: ModelRunner
@@ -25,6 +26,7 @@ class Batch:
     buckets: Buckets
     verification: Verification
     num_rounds: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    padding: Padding = field(default_factory=Padding)
 
     def observe(self, facts: RoundFacts) -> None:
         """Tells whoever learns from rounds."""

@@ -7,19 +7,21 @@ from typing import Any
 from schemas.generation import Completion, Request, SampleKey
 from workers.devices.base import Device
 from workers.engine.batch import Batch
-from workers.engine.buckets import BucketPolicy, Buckets, bucket_policy, fixed_policy, round_up
+from workers.engine.buckets import Buckets, Sizes, fixed_borders, fixed_policy
 from workers.engine.cache import RaggedCache
 from workers.engine.draft_length import Controller
 from workers.engine.drafts.base import DraftSource
 from workers.engine.drafts.factory import DraftFactory
 from workers.engine.limits import check_prompt_length, max_generated_tokens
 from workers.engine.options import EngineOptions
+from workers.engine.planner.defaults import sizes_for
+from workers.engine.planner.padding import Padding
 from workers.engine.prefill import longest_first, prefill
 from workers.engine.rows import RowLimits, Rows
 from workers.engine.runner import ForwardLog, ModelRunner
 from workers.engine.speculative import speculative_round
 from workers.engine.target import Target
-from workers.engine.warm_up import measure_steps
+from workers.engine.warm_up import PlannedShapes, measure_steps, warm_up
 
 
 class Engine:
@@ -32,17 +34,24 @@ class Engine:
         options: EngineOptions,
         draft_model: Target | None = None,
         draft: DraftSource | None = None,
-        policy: BucketPolicy | None = None,
+        policy: Sizes | None = None,
+        draft_policy: Sizes | None = None,
     ) -> None:
-        """draft, policy: in place of those that options and device name. Raises InvalidJob where none can be made."""
+        """draft, policy: in place of those that options and device name. draft_policy: of the draft model.
+
+        Raises InvalidJob where none can be made.
+        """
         self.target, self.device, self.options = target, device, options
         self.log = ForwardLog()
         self.buckets = self._plan(policy)
-        self._draft = draft or DraftFactory(target, draft_model, device, options, self.buckets).make()
+        self._draft = draft or DraftFactory(target, draft_model, device, options, self.buckets, draft_policy).make()
         self._controller = Controller(options.ladder, options.batch_size)
         self._is_warm = len(options.ladder) == 1
         self._runner: ModelRunner | None = None
         self._num_rounds: dict[str, Counter[int]] = {}
+        self.padding = Padding()
+        self._logs = [self.log]
+        self._warm_up_seconds = 0.0
 
     @property
     def forward_seconds(self) -> float:
@@ -65,6 +74,17 @@ class Engine:
         rounds = {source: {str(k): n for k, n in sorted(by_k.items())} for source, by_k in self._num_rounds.items()}
         return {"rounds_by_k": rounds, "controller": self._controller.report(), **self._draft.report()}
 
+    def shapes(self) -> dict[str, Any]:
+        """Shapes that were warmed up, those that came up later, and what the last call computed in vain; for JSON."""
+        new_keys = [(key, count) for log in self._logs for key, count in log.new_keys().items()]
+        return {
+            "num_warmed": sum(len(log.warmed) for log in self._logs),
+            "warm_up_seconds": round(self._warm_up_seconds, 3),
+            "num_new": len(new_keys),
+            "new": [{**key._asdict(), "num_forwards": count} for key, count in new_keys],
+            "padding": self.padding.shares(),
+        }
+
     def generate(
         self,
         requests: Sequence[Request],
@@ -78,8 +98,8 @@ class Engine:
         that was left halfway cannot go on once another has begun: they share the cache. Raises RowFailed before
         anything runs where a prompt does not fit the context.
         """
-        batch = self._batch_for(requests)
-        self._num_rounds = batch.num_rounds
+        batch = self._batch_for(requests, on_round)
+        self._num_rounds, self.padding = batch.num_rounds, batch.padding
         waiting = longest_first(requests)
         while waiting or batch.rows:
             on_round()
@@ -89,22 +109,26 @@ class Engine:
                 finished = speculative_round(batch)
             yield from (row.completion(self.options.ladder[-1]) for row in finished)
 
-    def _plan(self, policy: BucketPolicy | None) -> Buckets:
-        options = self.options
-        policy = policy or bucket_policy(self.device.static_shapes)
+    def _plan(self, policy: Sizes | None) -> Buckets:
+        options, is_static = self.options, self.device.static_shapes
+        windows = options.windows
+        policy = policy or sizes_for(is_static, self.context_length, options.batch_size, windows, options.max_graphs)
         if options.deterministic:
-            longest = self.context_length + options.planned_lengths[-1] + 1
-            policy = fixed_policy(round_up(longest, policy.kv_step))
+            longest = policy.kv_length(self.context_length + windows[-1])
+            policy = fixed_borders(longest, options.max_graphs - 1) if is_static else fixed_policy(longest)
         return Buckets(policy, options.batch_size, options.planned_lengths, options.deterministic)
 
-    def _batch_for(self, requests: Sequence[Request]) -> Batch:
+    def _batch_for(self, requests: Sequence[Request], on_round: Callable[[], None] = lambda: None) -> Batch:
         lengths = [self._max_length(request) for request in requests]
         runner = self._runner_for([len(r.prompt_token_ids) for r in requests], lengths)
         limits = RowLimits(self.target.eos_token_ids, self.context_length, self.target.vocab_size, self.target.decode)
+        self._draft.begin(runner, max(lengths, default=0))
+        planned = [PlannedShapes(runner, self.buckets.warm_up_keys()), *self._draft.planned_shapes()]
+        self._logs = list({id(shapes.runner.log): shapes.runner.log for shapes in planned}.values())
+        self._warm_up_seconds += warm_up(planned, on_round)
         if not self._is_warm and requests:
             self._controller.warm_up(measure_steps(runner, self.buckets, sorted({0, *self.options.ladder})))
             self._is_warm = True
-        self._draft.begin(runner, max(lengths, default=0))
         rows = Rows(self.options.batch_size, limits)
         return Batch(runner, rows, self._draft, self._controller, self.buckets, self.options.verification)
 

@@ -11,7 +11,8 @@ from workers.devices.base import Device
 def loaded_part(spec: JobSpec) -> tuple[object, ...]:
     """The part of a job that decides what is loaded, and for which engine."""
     models = (spec.engine, spec.model, spec.revision, spec.draft_model, spec.draft_revision)
-    return (*models, spec.allow_pickle, spec.trust_remote_code, spec.dtype, spec.device, spec.num_threads)
+    held = (spec.dtype, spec.device, spec.compile, spec.num_threads)
+    return (*models, spec.allow_pickle, spec.trust_remote_code, *held)
 
 
 def versions_of(device: Device, dtype: torch.dtype) -> dict[str, str]:

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workers.engine.attention import FUSED
+
 Masks = Tensor | dict[str, Tensor]
 
 
@@ -12,8 +14,8 @@ class MaskBuilder:
     """Builds a model's attention masks from its config.
 
     Models whose layers are of several types take a mask for each; where every layer has a sliding window, the window
-    is in the one mask. Attention `eager` adds the mask, and a boolean one would silently do nothing of the kind; all
-    other kinds take booleans, True where a query sees.
+    is in the one mask. Attention `eager` and `fused` add the mask, and a boolean one would silently do nothing of the
+    kind; all other kinds take booleans, True where a query sees.
     """
 
     def __init__(self, config: Any, dtype: torch.dtype) -> None:
@@ -22,7 +24,7 @@ class MaskBuilder:
         self.layer_types = layer_types if "sliding_attention" in layer_types else set()
         if (layer_types and not self.layer_types) or getattr(config, "use_sliding_window", True) is False:
             self.window = None
-        self.additive_dtype = dtype if config._attn_implementation == "eager" else None
+        self.additive_dtype = dtype if config._attn_implementation in ("eager", FUSED) else None
 
     def __call__(self, query_positions: Tensor, kv_length: int) -> Masks:
         """Masks (B, 1, T, kv_length) for queries at positions (B, T): kv position <= query position."""

@@ -4,7 +4,8 @@ The one edge where what transformers raises is translated.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -23,7 +24,7 @@ from schemas.errors import InvalidJob, ShardRetryable, SpecbatchError
 from schemas.job import Dtype
 from workers.devices.base import Device
 from workers.engine.attention import attention_for
-from workers.engine.families import refuse_unreadable, refuse_unsupported, usable_context
+from workers.engine.families import GENERATE_RUNS_IT, refuse_unreadable, refuse_unsupported, usable_context
 from workers.engine.packed import pack_linear_layers
 from workers.engine.plain.loading import plain_model
 from workers.engine.plain.model import PlainModel
@@ -32,7 +33,7 @@ from workers.engine.target import Target
 from workers.engine.trust import ASK_FOR_TRUST, NO_TRUST, Trust, own_class, refuse_code_of_others
 
 _VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-_DTYPE_NAME = "dtype" if _VERSION >= (4, 56) else "torch_dtype"
+DTYPE_NAME = "dtype" if _VERSION >= (4, 56) else "torch_dtype"
 
 T = TypeVar("T")
 
@@ -79,50 +80,69 @@ def load_target(model: str, revision: str | None, dtype: Dtype, device: Device, 
     revision: the pinned one; None takes what is there. Raises InvalidJob where the model cannot be loaded or is of a
     family that the engine cannot run, ShardRetryable where the device has no memory left for it.
     """
-    loaded = _load(model, revision, device.dtype(dtype), refuse_unsupported, trust)
-    return _translated(f"model {model}", lambda: _on_device(loaded, device))
+    loaded = _load(model, revision, dtype, device, refuse_unsupported, trust)
+    return translated(f"model {model}", lambda: _on_device(loaded, device))
 
 
 def load_plain(model: str, revision: str | None, dtype: Dtype, device: Device, trust: Trust = NO_TRUST) -> PlainModel:
     """The same for engine generate, which runs more families."""
-    loaded = _load(model, revision, device.dtype(dtype), refuse_unreadable, trust)
-    return _translated(
+    loaded = _load(model, revision, dtype, device, refuse_unreadable, trust)
+    return translated(
         f"model {model}",
         lambda: plain_model(loaded.weights.to(device.torch_device), loaded.tokenizer, loaded.model_class),
     )
 
 
 def _load(
-    model: str, revision: str | None, dtype: torch.dtype, refuse: Callable[[Any, Any], None], trust: Trust
+    model: str, revision: str | None, asked: Dtype, device: Device, refuse: Callable[[Any, Any], None], trust: Trust
 ) -> Loaded:
     transformers.utils.logging.disable_progress_bar()
     source, name = ModelSource.of(model, revision, trust), f"model {model}"
     if trust.remote_code:
-        _translated(name, lambda: refuse_code_of_others(source.name, source.keywords))
-    config = _translated(name, lambda: AutoConfig.from_pretrained(source.name, **source.keywords))
+        translated(name, lambda: refuse_code_of_others(source.name, source.keywords))
+    config = translated(name, lambda: AutoConfig.from_pretrained(source.name, **source.keywords))
     model_class = text_class(config)
     if model_class is None and trust.remote_code:
-        model_class = _translated(name, lambda: own_class(config, source.name, source.keywords))
+        model_class = translated(name, lambda: own_class(config, source.name, source.keywords))
     refuse(config, model_class)
-    weights = _translated(name, lambda: _load_weights(source, model_class, config, dtype, trust))
-    tokenizer = _translated(
-        f"the tokenizer of {name}", lambda: AutoTokenizer.from_pretrained(source.name, **source.keywords)
+    dtype = device.dtype(asked)
+    attention = attention_for(model_class, config.get_text_config(), device.attention)
+    weights = translated(name, lambda: _load_weights(source, model_class, attention, config, dtype, trust))
+    return Loaded(weights, load_tokenizer(model, revision, trust), config, model_class)
+
+
+def load_tokenizer(model: str, revision: str | None, trust: Trust = NO_TRUST) -> Any:
+    """Raises InvalidJob where it cannot be loaded."""
+    source = ModelSource.of(model, revision, trust)
+    return translated(
+        f"the tokenizer of model {model}", lambda: AutoTokenizer.from_pretrained(source.name, **source.keywords)
     )
-    return Loaded(weights, tokenizer, config, model_class)
 
 
-def _load_weights(source: ModelSource, model_class: Any, config: Any, dtype: torch.dtype, trust: Trust) -> Any:
-    keywords = source.keywords | {_DTYPE_NAME: dtype}
+def _load_weights(
+    source: ModelSource, model_class: Any, attention: str, config: Any, dtype: torch.dtype, trust: Trust
+) -> Any:
+    keywords = source.keywords | {DTYPE_NAME: dtype}
     if "gguf_file" in keywords:
         keywords |= _gguf_keywords()
     else:
         keywords |= trust.weights_keywords()
-    keywords["attn_implementation"] = attention_for(model_class, config.get_text_config())
+    keywords["attn_implementation"] = attention
     auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     model, info = auto_class.from_pretrained(source.name, output_loading_info=True, **keywords)
     if missing := sorted(info["missing_keys"]):  # transformers draws them at random, and only warns
         raise ValueError(f"its weights lack {missing[0]} and {len(missing) - 1} more; download the model again")
     return model
+
+
+@contextmanager
+def naming_draft(model: str | None) -> Iterator[None]:
+    """What is wrong with a model that is to draft names its own option. Raises InvalidJob."""
+    try:
+        yield
+    except InvalidJob as error:
+        reason = str(error).removesuffix(f"; {GENERATE_RUNS_IT}")
+        raise InvalidJob(f"--draft-model {model} cannot draft; choose another one: {reason}") from error
 
 
 def _gguf_keywords() -> dict[str, Any]:
@@ -135,6 +155,7 @@ def _gguf_keywords() -> dict[str, Any]:
 def _on_device(loaded: Loaded, device: Device) -> Target:
     weights = loaded.weights.to(device.torch_device)
     pack_linear_layers(weights)
+    device.prepare(weights)
     context = usable_context(loaded.config)
     if context is not None:
         logger.warning(
@@ -147,7 +168,8 @@ def _on_device(loaded: Loaded, device: Device) -> Target:
     return target
 
 
-def _translated(what: str, load: Callable[[], T]) -> T:
+def translated(what: str, load: Callable[[], T]) -> T:
+    """What load returns. Raises InvalidJob or ShardRetryable, in one line, for whatever transformers raises."""
     try:
         return load()
     except SpecbatchError:

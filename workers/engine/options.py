@@ -16,6 +16,7 @@ class EngineOptions:
     verification: Verification = "coupled"
     deterministic: bool = False
     kv_length: int | None = None
+    max_graphs: int = 40
     draft_temperature: float | None = None
     vocabulary: Vocabulary = "text"
     exit_layer: int | None = None
@@ -37,3 +38,8 @@ class EngineOptions:
     def planned_lengths(self) -> tuple[int, ...]:
         """The draft lengths that shapes are planned for."""
         return self.draft_lengths if self.deterministic else self.ladder
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Positions of a round's forward, ascending, where windows are not all the longest."""
+        return tuple(sorted({length + 1 for length in (0, *self.planned_lengths)}))

@@ -29,6 +29,7 @@ def prefill(
     on_admit([request.key for request in requests])
     placed = rows.place(requests)
     length = buckets.prefill_length(len(requests[0].prompt_token_ids))
+    batch.padding.add_prefill(num_rows, length, sum(len(request.prompt_token_ids) for request in requests))
     prompts = [(row.slot, row.request.prompt_token_ids) for row in placed]
     layout = torch.from_numpy(lay_out(prompts, num_rows, length, runner.cache.scratch_slot)).to(runner.target.device)
     logits = runner.prefill(layout[:, 2:], slots=layout[:, 0], last_positions=layout[:, 1])  # (R, 1, V)
@@ -47,7 +48,7 @@ def next_group(waiting: deque[Request], buckets: Buckets, num_free: int) -> tupl
         if num_alike == num_free or buckets.prefill_length(len(request.prompt_token_ids)) != length:
             break
         num_alike += 1
-    num_rows = buckets.prefill_rows(num_alike)
+    num_rows = buckets.prefill_rows(num_alike, length)
     return num_rows, [waiting.popleft() for _ in range(min(num_rows, num_alike))]
 
 

@@ -47,7 +47,10 @@ def speculative_round(batch: Batch) -> list[Row]:
     proposal = propose(batch)
     logits = verify(batch, proposal)
     accepted = accept(batch, proposal, logits)
+    lengths = [row.length for row in batch.rows]
     committed = commit_rows(batch, proposal, accepted)
+    window = proposal.input_ids.shape[1]
+    batch.padding.add_round(len(committed), window, proposal.kv_length, lengths, sum(map(len, committed)))
     batch.observe(facts_of(batch, proposal, committed, time.perf_counter() - began))
     return batch.release_finished()
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,12 +29,12 @@ class Target:
         self.device: torch.device = model.device
         self.config = model.config.get_text_config()
         self.vocab_size: int = self.config.vocab_size
-        self.context_length = context_length or _context_length(self.config)
+        self.context_length = context_length or config_context_length(self.config)
         self.eos_token_ids = eos_token_ids(model)
         self.attention_masks = MaskBuilder(self.config, model.dtype)
         self._backbone = model.base_model
         self._head = model.get_output_embeddings()
-        self._cache_name = _cache_name(self._backbone)
+        self._cache_name = cache_name(self._backbone)
         self.kv_shapes, self._head_is_apart = self._probe()
 
     def logits(
@@ -48,7 +48,8 @@ class Target:
         if not self._head_is_apart:
             return self._whole_model(inputs, at)
         hidden = self._backbone(**inputs).last_hidden_state
-        return Logits(self._head(hidden if at is None else take_positions(hidden, at)))
+        # A cast, not Logits(…): torch.compile cannot look into a call of a NewType.
+        return cast(Logits, self._head(hidden if at is None else take_positions(hidden, at)))
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of generated tokens, without EOS and other special tokens."""
@@ -60,10 +61,10 @@ class Target:
 
     def _whole_model(self, inputs: dict[str, Any], at: Tensor | None) -> Logits:
         if at is None:
-            return Logits(self.model(**inputs).logits)
+            return cast(Logits, self.model(**inputs).logits)
         # The positions are shared by all rows, so (B, B, V) comes back: far less than the (B, T, V) of a prompt.
         rows = torch.arange(at.shape[0], device=at.device)
-        return Logits(take_positions(self.model(**inputs, logits_to_keep=at).logits, rows))
+        return cast(Logits, take_positions(self.model(**inputs, logits_to_keep=at).logits, rows))
 
     @torch.inference_mode()
     def _probe(self) -> tuple[dict[int, KVShape], bool]:
@@ -107,12 +108,13 @@ def named_length(config: Any, names: Sequence[str] = CONTEXT_NAMES) -> int | Non
     return next((length for length in lengths if isinstance(length, int) and length > 0), None)
 
 
-def _context_length(config: Any) -> int:
+def config_context_length(config: Any) -> int:
+    """Raises InvalidJob where the config names none."""
     if (length := named_length(config)) is not None:
         return length
     raise InvalidJob(f"the model's config.json names no context length; add one of {', '.join(CONTEXT_NAMES)}")
 
 
-def _cache_name(backbone: Any) -> str:
+def cache_name(backbone: Any) -> str:
     # transformers 5.24 renamed it.
     return "cache" if "cache" in inspect.signature(backbone.forward).parameters else "past_key_values"

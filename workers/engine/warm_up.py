@@ -1,15 +1,44 @@
-"""What a step costs for each number of drafted tokens, measured before rows are there."""
+"""Before rows are there: every planned shape runs once, and steps are measured for each number of drafted tokens."""
 
+import logging
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 
-from workers.engine.buckets import Buckets
+from workers.engine.buckets import Buckets, GraphKey
 from workers.engine.runner import ModelRunner
 
+logger = logging.getLogger(__name__)
+
 _NUM_RUNS = 5
+
+
+class PlannedShapes(NamedTuple):
+    """The shapes that one model's forwards will have. takes_last: of windows, only their last position's logits."""
+
+    runner: ModelRunner
+    keys: Sequence[GraphKey]
+    takes_last: bool = False
+
+
+@torch.inference_mode()
+def warm_up(planned: Iterable[PlannedShapes], on_forward: Callable[[], None]) -> float:
+    """Runs every shape once, a model's largest first; returns the seconds. What the slots' cache holds is lost.
+
+    Shapes that a runner has been through are left out. on_forward is called before each and may raise to stop: a shape
+    may take a compiler's minutes.
+    """
+    began = time.perf_counter()
+    waiting = [(shapes, key) for shapes in planned for key in shapes.keys if key not in shapes.runner.warmed]
+    for place, (shapes, key) in enumerate(waiting, start=1):
+        on_forward()
+        start = time.perf_counter()
+        shapes.runner.run_empty(key, shapes.takes_last)
+        logger.info("warm-up %d/%d: %s in %.2f s", place, len(waiting), key, time.perf_counter() - start)
+    return time.perf_counter() - began
 
 
 @torch.inference_mode()

@@ -8,6 +8,7 @@ from typing import Any
 from workers.engine.draft_length import RoundFacts
 from workers.engine.drafts.base import DraftRound, Drafts, DraftSource
 from workers.engine.runner import ModelRunner
+from workers.engine.warm_up import PlannedShapes
 
 # Sources take turns, so that a machine's drift and the rows' beginnings meet all alike.
 _ROUNDS_A_TURN, _NUM_TURNS = 8, 3
@@ -33,6 +34,9 @@ class AutoDraft(DraftSource):
     def begin(self, runner: ModelRunner, max_length: int) -> None:
         for source in self._sources:
             source.begin(runner, max_length)
+
+    def planned_shapes(self) -> list[PlannedShapes]:
+        return [shapes for source in self._sources for shapes in source.planned_shapes()]
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         for source in self._sources:

@@ -12,6 +12,7 @@ from workers.engine.draft_length.facts import RoundFacts
 from workers.engine.drafts.guess import NO_GUESS, Guess
 from workers.engine.runner import ModelRunner
 from workers.engine.sampling import BatchSampling, Probabilities
+from workers.engine.warm_up import PlannedShapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,10 @@ class DraftSource(Protocol):
     def begin(self, runner: ModelRunner, max_length: int) -> None:
         """Rows of at most max_length tokens are about to be generated with the target's runner; no slot has one."""
         ...
+
+    def planned_shapes(self) -> Sequence[PlannedShapes]:
+        """What a warm-up goes through once begun: none of sources without a model."""
+        return ()
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         """As of a HostSource; so are extend and finish."""

@@ -11,24 +11,26 @@ import torch
 from torch import Tensor
 
 from workers.devices.base import Device
-from workers.engine.buckets import BucketPolicy, Buckets, bucket_policy
+from workers.engine.buckets import FINE_BUCKETS, Buckets, Sizes
 from workers.engine.cache import RaggedCache
 from workers.engine.constraints import Logits
+from workers.engine.planner.job import DRAFT_WINDOWS
 from workers.engine.prefill import lay_out
 from workers.engine.runner import ForwardLog, ModelRunner
 from workers.engine.target import Target
+from workers.engine.warm_up import PlannedShapes
 
-# Positions of the forward with which a cache catches up: what an ordinary round needs, and what many skipped ones do.
-_WINDOWS = (2, 16)
+# With which a cache catches up: what an ordinary round needs, and what many skipped ones do.
+_WINDOWS = DRAFT_WINDOWS[1:]
 
 
 class DraftDecoder:
     """A draft model's rows in B slots. log: its forwards."""
 
-    def __init__(self, model: Target, device: Device, num_slots: int, policy: BucketPolicy | None = None) -> None:
+    def __init__(self, model: Target, device: Device, num_slots: int, policy: Sizes = FINE_BUCKETS) -> None:
         self.model, self.log = model, ForwardLog()
         self._device, self._num_slots = device, num_slots
-        self._buckets = Buckets(policy or bucket_policy(device.static_shapes), num_slots, (0,))
+        self._buckets = Buckets(policy, num_slots, tuple(window - 1 for window in DRAFT_WINDOWS))
         self._runner: ModelRunner | None = None
         self._max_length = 0
         self._tokens: list[list[int]] = []
@@ -37,12 +39,16 @@ class DraftDecoder:
     def begin(self, max_length: int) -> None:
         """Makes room for rows of max_length tokens, or as many as the model's context holds; no slot has a row."""
         self._max_length = min(max_length, self.model.context_length)
-        length = self._buckets.cache_length(self._max_length, self._max_length + max(_WINDOWS))
+        length = self._buckets.cache_length(self._max_length, self._max_length)
         if self._runner is None or self._runner.cache.length < length:
             self._runner = None  # frees the old cache before the new one is made
             cache = RaggedCache(self.model.kv_shapes, self._num_slots, length, self.model.device)
             self._runner = ModelRunner(self.model, self._device, cache, self.log)
         self._tokens, self._num_cached = [[] for _ in range(self._num_slots)], [0] * self._num_slots
+
+    def planned_shapes(self) -> list[PlannedShapes]:
+        assert self._runner is not None
+        return [PlannedShapes(self._runner, self._buckets.warm_up_keys(), takes_last=True)]
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         self._tokens[slot], self._num_cached[slot] = list(tokens), 0
@@ -93,7 +99,7 @@ class DraftDecoder:
         while waiting:
             length = self._buckets.prefill_length(len(self._tokens[waiting[0]]))
             alike = [s for s in waiting if self._buckets.prefill_length(len(self._tokens[s])) == length]
-            num_rows = self._buckets.prefill_rows(len(alike))
+            num_rows = self._buckets.prefill_rows(len(alike), length)
             taken = [waiting.popleft() for _ in range(min(num_rows, len(alike)))]
             prompts = [(slot, self._tokens[slot]) for slot in taken]
             layout = lay_out(prompts, num_rows, length, self._runner.cache.scratch_slot)

@@ -17,6 +17,7 @@ from workers.engine.buckets import Buckets
 from workers.engine.constraints import Logits
 from workers.engine.runner import ForwardLog, ModelRunner
 from workers.engine.target import Target
+from workers.engine.warm_up import PlannedShapes
 
 
 class EarlyExitDecoder:
@@ -34,6 +35,11 @@ class EarlyExitDecoder:
         if self._runner is None or self._runner.cache is not runner.cache:
             self._runner = ModelRunner(self.model, self._device, runner.cache, self.log)
         self._tokens = [[] for _ in range(self._buckets.batch_size)]
+
+    def planned_shapes(self) -> list[PlannedShapes]:
+        assert self._runner is not None
+        keys = [key._replace(num_positions=1) for key in self._buckets.warm_up_keys() if key.phase == "decode"]
+        return [PlannedShapes(self._runner, list(dict.fromkeys(keys)))]
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         self._tokens[slot] = list(tokens)

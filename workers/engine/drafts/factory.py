@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from schemas.errors import InvalidJob
 from workers.devices.base import Device
-from workers.engine.buckets import Buckets
+from workers.engine.buckets import Buckets, Sizes
 from workers.engine.drafts.auto import AutoDraft
 from workers.engine.drafts.base import DraftSource, HostDraft
 from workers.engine.drafts.decoder import DraftDecoder
@@ -17,15 +17,24 @@ from workers.engine.drafts.translated import SharedTokensDraft, TextDraft
 from workers.engine.drafts.translation import Bridge
 from workers.engine.drafts.vocabulary import same_tokenizer, shared_vocabulary
 from workers.engine.options import EngineOptions
+from workers.engine.planner.defaults import sizes_for
+from workers.engine.planner.job import DRAFT_WINDOWS
 from workers.engine.target import Target
 
 
 class DraftFactory:
-    """Makes the draft sources of one engine. draft_model: where a job names one."""
+    """Makes the draft sources of one engine. draft_model: where a job names one. draft_policy: its sizes."""
 
     def __init__(
-        self, target: Target, draft_model: Target | None, device: Device, options: EngineOptions, buckets: Buckets
+        self,
+        target: Target,
+        draft_model: Target | None,
+        device: Device,
+        options: EngineOptions,
+        buckets: Buckets,
+        draft_policy: Sizes | None = None,
     ) -> None:
+        self._draft_policy = draft_policy
         self._target, self._draft_model = target, draft_model
         self._device, self._options, self._buckets = device, options, buckets
 
@@ -54,7 +63,11 @@ class DraftFactory:
     def _model(self) -> DraftSource:
         if self._draft_model is None:
             raise InvalidJob("--draft model needs --draft-model, the model that drafts")
-        decoder = DraftDecoder(self._draft_model, self._device, self._options.batch_size)
+        batch_size, context = self._options.batch_size, self._draft_model.context_length
+        policy = self._draft_policy or sizes_for(
+            self._device.static_shapes, context, batch_size, DRAFT_WINDOWS, self._options.max_graphs
+        )
+        decoder = DraftDecoder(self._draft_model, self._device, batch_size, policy)
         ours, theirs = self._target.tokenizer, self._draft_model.tokenizer
         size, temperature = self._target.vocab_size, self._options.draft_temperature
         if same_tokenizer(ours, theirs):

@@ -12,6 +12,7 @@ from workers.engine.drafts.decoder import DraftDecoder
 from workers.engine.drafts.early_exit import EarlyExitDecoder
 from workers.engine.runner import ModelRunner
 from workers.engine.sampling import BatchSampling, Probabilities, constrained, race, row_probabilities
+from workers.engine.warm_up import PlannedShapes
 
 
 class Decoder(Protocol):
@@ -94,6 +95,9 @@ class ModelDraft(TokenDrafting, DraftSource):
     def begin(self, runner: ModelRunner, max_length: int) -> None:
         self._rows.begin(max_length)
 
+    def planned_shapes(self) -> list[PlannedShapes]:
+        return self._rows.planned_shapes()
+
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         self._rows.start(slot, tokens)
 
@@ -121,6 +125,9 @@ class EarlyExitDraft(TokenDrafting, DraftSource):
 
     def begin(self, runner: ModelRunner, max_length: int) -> None:
         self._rows.begin(runner)
+
+    def planned_shapes(self) -> list[PlannedShapes]:
+        return self._rows.planned_shapes()
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         self._rows.start(slot, tokens)

@@ -19,10 +19,9 @@ from workers.engine.drafts.model import TokenDrafting
 from workers.engine.drafts.realign import num_common
 from workers.engine.drafts.translation import Bridge, TranslatedRow
 from workers.engine.drafts.vocabulary import NO_TOKEN
+from workers.engine.planner.job import MOST_TOKENS_RATIO
 from workers.engine.runner import ModelRunner
-
-# Another tokenizer may need more tokens for the same text; a row that needs still more is not drafted for.
-_MOST_TOKENS_RATIO = 2
+from workers.engine.warm_up import PlannedShapes
 
 
 class TranslatedRows:
@@ -34,7 +33,7 @@ class TranslatedRows:
 
     def begin(self, max_length: int) -> None:
         self._rows = {}
-        self.decoder.begin(_MOST_TOKENS_RATIO * max_length)
+        self.decoder.begin(MOST_TOKENS_RATIO * max_length)
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         self._rows[slot] = self.bridge.row(tokens)
@@ -68,6 +67,9 @@ class TextDraft(DraftSource):
 
     def begin(self, runner: ModelRunner, max_length: int) -> None:
         self._rows.begin(max_length)
+
+    def planned_shapes(self) -> list[PlannedShapes]:
+        return self._rows.decoder.planned_shapes()
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         self._rows.start(slot, tokens)
@@ -126,6 +128,9 @@ class SharedTokensDraft(TokenDrafting, DraftSource):
 
     def begin(self, runner: ModelRunner, max_length: int) -> None:
         self._rows.begin(max_length)
+
+    def planned_shapes(self) -> list[PlannedShapes]:
+        return self._rows.decoder.planned_shapes()
 
     def start(self, slot: int, tokens: Sequence[int]) -> None:
         self._rows.start(slot, tokens)

@@ -57,6 +57,10 @@ class GenerateSession:
         """Nothing: this engine drafts nothing."""
         return {}
 
+    def shapes(self) -> Mapping[str, Any]:
+        """Nothing: it plans none."""
+        return {}
+
     def versions(self) -> dict[str, str]:
         """What decides bits besides the job: libraries, device and dtype."""
         return versions_of(self.device, self.model.model.dtype)
